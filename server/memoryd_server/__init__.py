@@ -1,0 +1,1 @@
+"""memoryd: the memory service for agents written in any language."""

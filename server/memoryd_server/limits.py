@@ -1,0 +1,97 @@
+"""Every limit of the service, with its unit and its reason (design section 3). `memoryd config` prints them.
+
+They are the same on every store, so that data moves between stores; none of them is a setting.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+MAX_ID_BYTES: Final = 256
+"""UTF-8 bytes of an id (agent, session, user, run, message, request, call): fits the index keys of every store."""
+
+MAX_NAME_BYTES: Final = 256
+"""UTF-8 bytes of a speaker's or a tool's name: as for ids."""
+
+MAX_MESSAGE_BYTES: Final = 2 * MIB
+"""Encoded bytes of one message: one fits an answer of the default gRPC client (4 MiB) with room to spare."""
+
+MAX_APPEND_MESSAGES: Final = 256
+"""Messages of one append: bounds the work of one commit."""
+
+MAX_APPEND_BYTES: Final = 7 * MIB // 2
+"""Encoded bytes of one append's messages (3.5 MiB): what was appended at once can be read at once."""
+
+MAX_PAGE_ITEMS: Final = 1_000
+"""Messages, sessions or agents of one page; a larger page_size is coerced to it (AIP-158)."""
+
+DEFAULT_PAGE_ITEMS: Final = 100
+"""Items of a page when the request does not say."""
+
+MAX_PAGE_BYTES: Final = 7 * MIB // 2
+"""Encoded bytes of the messages of one page, and of a window in one answer (3.5 MiB): under the 4 MiB that a default gRPC
+client receives, with room for framing and stats."""
+
+MAX_PAGE_SCAN: Final = 10_000
+"""Seqs that one page with a filter examines: a rare match must not read the whole history in one call."""
+
+MAX_METADATA_BYTES: Final = 64 * KIB
+"""UTF-8 bytes of a message's metadata: it is data about a message, not a second body."""
+
+MAX_LABELS: Final = 64
+"""Labels of a session: they live in its record."""
+
+MAX_LABEL_BYTES: Final = 256
+"""UTF-8 bytes of a label's key, and of its value."""
+
+MAX_RECORD_BYTES: Final = 64 * KIB
+"""Encoded bytes of a session's record: it is read and written with every change."""
+
+MAX_OPEN_CALLS: Final = 256
+"""Calls that wait for results in one session: they live in its record; beyond it the oldest closes as interrupted."""
+
+MAX_WINDOW_MESSAGES: Final = 100_000
+"""Messages of a window, whatever its limit: its plan is held in memory."""
+
+MAX_WINDOW_TOKENS: Final = 100_000_000
+"""The largest token limit of a window: far beyond any model, and safe in every client's integers."""
+
+DEFAULT_WINDOW_MESSAGES: Final = 10_000
+"""A window's limit where neither the request nor a stored policy gives one."""
+
+MAX_EXPLAINED_MESSAGES: Final = 100
+"""Left-out messages that `explain` lists, newest first."""
+
+MAX_PART_DEPTH: Final = 2
+"""Nesting of parts: parts of a tool result hold no further parts."""
+
+MAX_REQUEST_BYTES: Final = 16 * MIB
+"""Bytes that the server receives in one request: larger than any valid one, so that what is over a limit gets an answer
+that names it."""
+
+MAX_GROUP_COMMIT_BYTES: Final = 4 * MIB
+"""Message bytes of one group commit: bounds how long a small append waits for its neighbours."""
+
+MAX_GROUP_COMMIT_CHANGES: Final = 256
+"""Changes of one group commit: as above."""
+
+AGENT_CACHE_SECONDS: Final = 5
+"""How long a server may use an agent's settings without reading them again."""
+
+ACTIVITY_LAG_SECONDS: Final = 1
+"""How far a session's place in lists may lag behind its activity: it spares most appends the writes to the indexes."""
+
+PURGE_DELAY_SECONDS: Final = 60
+"""How long removed messages stay in the database: calls that began before the removal end first."""
+
+PURGE_BATCH: Final = 1_000
+"""Messages that one purge transaction deletes: appends wait for no longer than that takes."""
+
+STORE_PROBE_SECONDS: Final = 2
+"""How long a readiness check waits for a store."""
+
+
+def describe() -> dict[str, int]:
+    """The limits by name, in the order of this page."""
+    return {name: value for name, value in globals().items() if name.isupper() and name not in ("KIB", "MIB")}

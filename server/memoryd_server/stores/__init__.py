@@ -1,0 +1,1 @@
+"""Stores: the contract and its adapters."""

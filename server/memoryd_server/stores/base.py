@@ -1,0 +1,373 @@
+"""The store contract (design sections 5 and 8). Its docstrings are binding for every adapter; `tests/stores` holds the one
+suite that all of them pass.
+
+The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip where
+the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a change as
+a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear and update are that one
+mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not another mechanism.
+
+Rules that hold for every method:
+
+- Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the session's
+  incarnation too, so that nothing of an earlier life is ever taken for the new one.
+- What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
+- Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
+- A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at all.
+- Methods may be called from one event loop only, any number at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    Role,
+    SessionKey,
+    StoredMessage,
+    Usability,
+)
+
+
+class StoreError(Exception):
+    """The root of the errors that stores raise."""
+
+
+class StoreUnavailable(StoreError):
+    """The database did not answer, or refused for a reason that passes. A commit that raises it may have been made: the
+    engine finds out by its ids when the caller repeats it."""
+
+
+class StoreMisconfigured(StoreError):
+    """The store cannot be opened as it is set up. The text says what to set or to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCapability:
+    """A power that a store may lack, with the reason and the way around where it is missing."""
+
+    name: str
+    supported: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store is. Known after `open`."""
+
+    type: str
+    """The kind, for example `sqlite`."""
+    durable: bool
+    """Whether a commit that was answered survives a crash of the process and the loss of power."""
+    capabilities: tuple[StoreCapability, ...]
+    secret: bytes
+    """32 random bytes, made once for the life of the data and shared by all servers on it: keys the digests of content and
+    of page tokens, so that tokens of another store are not accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The state of a session that a change rests on."""
+
+    incarnation: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Which of a session's newest messages to load.
+
+    The walk goes backwards in reading order over messages of the given usabilities and ends with the message that brings it to
+    `messages` or to `tokens`, whichever is first, but never inside the newest group: that one always comes whole.
+    """
+
+    usabilities: Collection[Usability]
+    """USABLE, or USABLE and OPEN. An index leads past all others (invariant 17)."""
+    messages: int
+    """From 1."""
+    tokens: int | None = None
+    """From 1; None for no bound."""
+    opening: bool = False
+    """Whether to load the opening too: the messages from first_seq through opening_to, in order, ending with the one that
+    brings them to half of `messages` or of `tokens`, or takes them beyond it."""
+    body_bytes: int = 0
+    """Bodies come along if the sizes of tail and opening together do not exceed this; decided before any body is read.
+    Otherwise bare entries come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A session as `load` found it, all of one moment."""
+
+    record: Record
+    tail: Sequence[Entry] = ()
+    """Newest first in reading order. Either all entries of tail and opening are `StoredMessage`s, or none is."""
+    opening: Sequence[Entry] = ()
+    """In order of seq. The tail may hold the same messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """Which messages a page holds. All conditions hold together."""
+
+    from_seq: int
+    """The lowest seq to examine."""
+    to_seq: int
+    """The highest seq to examine."""
+    descending: bool
+    limit: int
+    """At most so many messages, from 1."""
+    bytes: int
+    """At most so many bytes of sizes, but always one message."""
+    roles: frozenset[Role] = frozenset()
+    """Empty for all."""
+    run_id: str = ""
+    """Empty for all."""
+    from_time: int | None = None
+    to_time: int | None = None
+    """Excluded itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """A page of messages, of one moment with the record."""
+
+    record: Record
+    messages: Sequence[StoredMessage]
+    """In the asked order."""
+    more: bool
+    """Whether `limit` or `bytes` ended the page: the range may hold more beyond its last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Which sessions a page holds."""
+
+    tenant: str
+    agent: str | None
+    user_id: str | None
+    limit: int
+    after: str = ""
+    """The cursor of the page before; empty for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """A page of sessions, newest activity first. An index entry whose session is gone is passed over."""
+
+    sessions: Sequence[tuple[SessionKey, Record]]
+    after: str
+    """The cursor of the next page; empty when this is the last. Meaningful to the store alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one session: the new record and whatever goes with it."""
+
+    key: SessionKey
+    expected: Version | None
+    """The state that it rests on; None when no session may exist yet."""
+    record: Record
+    """The new record. Its incarnation is the expected one, or new at a birth; its version is the expected one plus 1, or 1."""
+    messages: Sequence[StoredMessage] = ()
+    """New messages, by seq."""
+    completed: Sequence[int] = ()
+    """Heads of groups whose last call is answered: their stored messages turn from OPEN to USABLE."""
+    lookups: Sequence[Lookup] = ()
+    """Ids that must all be new in the session, in this life and in any before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The change is made, and durable as far as the store is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The session was not in the expected state. Nothing of the change is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Some of the change's look-ups were there already. Nothing of the change is made. Told in preference to Conflict."""
+
+    lookups: Sequence[Lookup]
+    """All of the change's look-ups that were there, as first stored."""
+
+
+Outcome = Committed | Conflict | Known
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """How the engine may call `commit`."""
+
+    concurrency: int = 1
+    """How many commits may be under way at once, never two that hold the same session."""
+
+
+class HistoryStore(ABC):
+    """Keeps sessions, their messages and their id look-ups."""
+
+    commit_limits: CommitLimits = CommitLimits()
+
+    @abstractmethod
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        """Reads a session's record and, with `tail`, its newest usable messages and its opening, all of one moment.
+
+        Costs O(what is answered), whatever the length of the history and the number of its orphans and open groups.
+
+        Returns: None when there is no such session.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        """Reads messages by seq, of one moment with the record.
+
+        Returns: the record and those of the messages that are there and not removed, in the order of `seqs`; None when there is
+        no such session or it has another incarnation.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        """Reads a page of messages by seq, ORPHAN and OPEN ones included. Reads no body beyond `query.bytes` plus one message.
+
+        Returns: None when there is no such session.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        """Reads the newest messages of the given usabilities, newest first by seq of head; empty when there is no such session.
+
+        Costs O(limit).
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        """Reads id look-ups, of this life of the session and of earlier ones.
+
+        Returns: those that are there, in any order.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
+
+        Changes are made in their order; a change may rest on the one before it. The refusal of one (Conflict, Known) leaves
+        the others as they are. A birth also makes the session and its agent appear in lists; index entries are written before
+        or with what they point to. A change of `user_id` moves the session between the lists of users. `removed` makes the
+        session appear in `list_purgeable`.
+
+        Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the store is.
+        Raises: StoreUnavailable: each change was made whole or not at all, unknown which.
+        """
+
+    @abstractmethod
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """Reads a page of sessions, newest activity first. Records are those of the moment.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
+        """Sessions whose record holds a removed range from before the given time, of all tenants.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
+        """Deletes up to `limit` stored messages of a removed range. Idempotent; the record stays as it is.
+
+        Returns: how many were deleted; 0 means that the range is empty.
+        Raises: StoreUnavailable.
+        """
+
+
+class AgentStore(ABC):
+    """Keeps the settings of agents."""
+
+    @abstractmethod
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        """Reads an agent's settings. None when it has neither settings nor sessions. Raises: StoreUnavailable."""
+
+    @abstractmethod
+    async def save_agent(self, record: AgentRecord) -> bool:
+        """Stores an agent's settings if the stored version is `record.version - 1` (0 also when there is nothing stored).
+
+        Returns: False, and nothing is changed, when the version is another. Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
+        """The agents of a tenant that have settings or had a session, whose name is greater than `after`, by name in the order
+        of its UTF-8 bytes. Raises: StoreUnavailable."""
+
+
+class Store(HistoryStore, AgentStore):
+    """A database that memoryd keeps its data in."""
+
+    @abstractmethod
+    async def open(self) -> StoreInfo:
+        """Connects, and brings the schema up to date. Raises: StoreMisconfigured, StoreUnavailable."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends what is under way and disconnects. The store cannot be used afterwards."""
+
+    @abstractmethod
+    async def ping(self) -> None:
+        """Answers when the database does. Raises: StoreUnavailable."""
+
+    @abstractmethod
+    async def now(self) -> int:
+        """The store's time in microseconds since the Unix epoch: what leases, removal and expiry are measured by."""
+
+
+__all__ = [
+    "AgentRecord",
+    "AgentStore",
+    "Change",
+    "CommitLimits",
+    "Committed",
+    "Conflict",
+    "Entry",
+    "HistoryStore",
+    "Known",
+    "Loaded",
+    "Lookup",
+    "LookupKind",
+    "MessagePage",
+    "MessageQuery",
+    "Outcome",
+    "Record",
+    "Role",
+    "SessionKey",
+    "SessionPage",
+    "SessionQuery",
+    "Store",
+    "StoreCapability",
+    "StoreError",
+    "StoreInfo",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+    "StoredMessage",
+    "Tail",
+    "Usability",
+    "Version",
+]

@@ -1,0 +1,261 @@
+"""What stores keep: the documents and rows of the contract in `base.py`, free of any database and of any logic.
+
+Times are microseconds since the Unix epoch, sizes are bytes of the encoded protocol message.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+
+class SessionKey(NamedTuple):
+    """The name of a session. Keys are exact: no two that differ in a byte share storage (invariant 5)."""
+
+    tenant: str
+    agent: str
+    session_id: str
+
+
+class Role(IntEnum):
+    """Who speaks; the values are those of the protocol's enum `Role`."""
+
+    SYSTEM = 1
+    DEVELOPER = 2
+    USER = 3
+    ASSISTANT = 4
+    TOOL = 5
+
+
+class Usability(IntEnum):
+    """Whether windows may use a message (invariant 17): settled at append, and stored beside the message."""
+
+    USABLE = 0
+    """A plain message, or one of a tool group whose calls are all answered."""
+    OPEN = 1
+    """One of a tool group with an unanswered call."""
+    ORPHAN = 2
+    """Results without their calls: no window shows it."""
+
+
+class WindowMode(IntEnum):
+    """The unit of a window's limit; the values are those of the protocol's enum."""
+
+    MESSAGES = 1
+    TOKENS = 2
+
+
+class OpenCalls(IntEnum):
+    """What a window does with open groups; the values are those of the protocol's enum."""
+
+    OMIT = 1
+    SYNTHESIZE = 2
+    KEEP = 3
+
+
+class Oversize(IntEnum):
+    """What a window does when its newest group exceeds the limit; the values are those of the protocol's enum."""
+
+    SHORTEN = 1
+    RETURN = 2
+    FAIL = 3
+
+
+class WindowOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
+    """How a window is cut; None where it is left to the next more general policy."""
+
+    mode: WindowMode | None = None
+    limit: int | None = None
+    pin_system: bool | None = None
+    start_with_user: bool | None = None
+    open_calls: OpenCalls | None = None
+    oversize: Oversize | None = None
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The stored policy of a session or an agent."""
+
+    window: WindowOptions = WindowOptions()
+
+
+class OpenCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call that waits for its result."""
+
+    token: str
+    """The call's id, or a digest of it where that is shorter (`engine.pairing`)."""
+    head: int
+    """The seq of the assistant message that made the call."""
+    index: int
+    """The place of the call among the calls of its message, from 0."""
+
+
+class OpenGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A tool group with an unanswered call, as far as later appends must know it."""
+
+    head: int
+    """The seq of the assistant message."""
+    messages: int
+    """How many of its messages are stored."""
+    tokens: int
+    """Their tokens."""
+    waiting: int
+    """How many of its calls can still be answered."""
+    lost: bool
+    """Whether one of its calls never can be (re-armed, or beyond the limit): the group then stays open for ever."""
+
+
+class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Messages that were taken away and wait for their purge. Both ends are included."""
+
+    from_seq: int
+    to_seq: int
+    removed_at: int
+    """When, by the store's clock."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session's one small document (design section 1). Every change of a session is a compare-and-set on its
+    (incarnation, version). At most `limits.MAX_RECORD_BYTES` encoded."""
+
+    incarnation: str
+    """32 hexadecimal digits, random, new whenever the session is born."""
+    version: int
+    """Grows by one with every change."""
+    tokenizer: str
+    """The vocabulary of the session's token counts: a name of `engine.tokens`."""
+    created: int
+    """When the session was born."""
+    activity: int
+    """When it last took an append; lags by up to `limits.ACTIVITY_LAG_SECONDS`."""
+    epoch: int = 1
+    """Grows when history is taken away."""
+    settings_version: int = 1
+    """Grows when user_id, labels or policy change: the session's etag."""
+    user_id: str = ""
+    labels: dict[str, str] = {}
+    policy: Policy = Policy()
+    first_seq: int = 1
+    """Messages below this seq are taken away: readers begin here."""
+    last_seq: int = 0
+    """The seq of the newest message that was ever stored."""
+    opening_to: int = 0
+    """The seq of the last SYSTEM or DEVELOPER message of the unbroken run of them that begins at first_seq; below
+    first_seq when the history does not open with one."""
+    last_user: int = 0
+    """The seq of the newest usable USER message outside of tool groups; 0 when there is none."""
+    messages: int = 0
+    """How many messages the history holds."""
+    tokens: int = 0
+    """How many tokens they have."""
+    open_messages: int = 0
+    """How many of them are OPEN."""
+    orphan_messages: int = 0
+    """How many of them are ORPHAN."""
+    largest: int = 0
+    """The size of the largest message that was ever stored."""
+    open_calls: tuple[OpenCall, ...] = ()
+    """The calls that wait for results, oldest first; at most `limits.MAX_OPEN_CALLS`."""
+    open_groups: tuple[OpenGroup, ...] = ()
+    """The groups of these calls, oldest first."""
+    removed: tuple[RemovedRange, ...] = ()
+    """What readers must not see although it may still be stored."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What is known about a stored message without its body: enough to plan a window."""
+
+    seq: int
+    """Its place in the session, from 1."""
+    head: int
+    """The seq of its tool group's head; its own seq outside of groups. Reading order is (head, position, seq)."""
+    position: int
+    """0 for a head or a message outside of groups, else 1 + the index of the first call that it answers."""
+    usability: Usability
+    role: Role
+    tokens: int
+    size: int
+    calls: int
+    """How many calls it makes."""
+    answers: tuple[int, ...]
+    """For each tool result in it, in order: the index of the call of its group that it answers, or -1 for a result
+    without a call, which windows leave out of the message."""
+    prior_user: int
+    """The seq of the newest usable USER message outside of groups before it; 0 when there was none."""
+
+
+class StoredMessage(Entry, frozen=True, kw_only=True):
+    """A message with its body. Everything comes back byte for byte (invariant 4)."""
+
+    id: str
+    name: str | None
+    content: str | None
+    """The parts as JSON text (`engine.content`); None when the message has no content. Holds no raw U+0000, since JSON
+    escapes it."""
+    run_id: str
+    metadata: str
+    """The caller's text. May hold any character, U+0000 included: an adapter whose database cannot must encode it."""
+    extra: str
+    """The converter's text. As above."""
+    created: int
+
+
+class LookupKind(IntEnum):
+    """What an id look-up is about."""
+
+    MESSAGE = 0
+    REQUEST = 1
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """Remembers the first answer to an id (invariant 2). Outlives the message and the session's life."""
+
+    kind: LookupKind
+    id: str
+    digest: bytes
+    """The keyed digest of what was received under the id."""
+    answer: str
+    """The first answer as JSON text (`engine.replay`)."""
+    created: int
+
+
+class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The settings of an agent."""
+
+    tenant: str
+    agent: str
+    version: int = 0
+    """0 for an agent that has sessions but was never updated; grows by one with every change."""
+    updated: int = 0
+    policy: Policy = Policy()
+
+
+_RECORD_ENCODER: Final = msgspec.json.Encoder()
+_RECORD_DECODER: Final = msgspec.json.Decoder(Record)
+_POLICY_DECODER: Final = msgspec.json.Decoder(Policy)
+
+
+def encode_record(record: Record) -> bytes:
+    """The record as JSON, the form in which adapters store it and in which its limit is measured."""
+    return _RECORD_ENCODER.encode(record)
+
+
+def decode_record(text: bytes | str) -> Record:
+    """The inverse of `encode_record`; fields of a newer version are passed over."""
+    return _RECORD_DECODER.decode(text)
+
+
+def encode_policy(policy: Policy) -> str:
+    """A policy as JSON text."""
+    return _RECORD_ENCODER.encode(policy).decode()
+
+
+def decode_policy(text: bytes | str) -> Policy:
+    """The inverse of `encode_policy`."""
+    return _POLICY_DECODER.decode(text)
+
+
+def replace(record: Record, **changes: Any) -> Record:
+    """A copy of the record with some fields changed."""
+    return msgspec.structs.replace(record, **changes)

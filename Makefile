@@ -117,10 +117,11 @@ $(INSTALLED): pyproject.toml clients/python/pyproject.toml constraints.txt
 		--editable clients/python --editable . --group dev
 	@touch $@
 
-# An environment of its own: the compiler is older than what the server runs on. --no-deps since the list is complete, and
-# since generate-overrides.txt goes past a bound of the compiler.
+# An environment of its own: the compiler is older than what the server runs on, and has no build for a Python newer than
+# 3.13 (uv fetches an older one where it must). --no-deps since the list is complete, and since generate-overrides.txt goes
+# past a bound of the compiler.
 $(GEN_VENV)/.installed: $(INSTALLED) protos/generate-requirements.txt
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(GEN_VENV)
+	@$(BIN)/uv venv --quiet --clear --python ">=3.11,<3.14" $(GEN_VENV)
 	@$(BIN)/uv pip install --quiet --python $(GEN_VENV)/bin/python --no-deps --requirements protos/generate-requirements.txt
 	@touch $@
 

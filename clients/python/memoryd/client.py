@@ -1,0 +1,361 @@
+"""The sync client.
+
+>>> from memoryd import MemoryClient, to_openai, user
+>>> with MemoryClient("127.0.0.1:7600") as memory:
+...     session = memory.session(agent="assistant", id="user_123")
+...     session.append(user("My project is called Atlas."))
+...     messages = to_openai(session.window(tokens=4_000))
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from memoryd import paging, plans
+from memoryd.batches import batches
+from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
+from memoryd.errors import typed_error
+from memoryd.histories import (
+    AgentInfo,
+    AppendedMessage,
+    ClearedAgent,
+    ListOrder,
+    MessageView,
+    SessionInfo,
+    SessionSettings,
+)
+from memoryd.ids import new_id
+from memoryd.messages import Message, Role
+from memoryd.methods import STUBS
+from memoryd.policies import OpenCalls, Oversize, Policy
+from memoryd.stores import StoreInfo
+from memoryd.v1.session_pb2 import SessionKey
+from memoryd.windows import Window
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+class Connection:
+    """A channel, and the loop that carries plans out on it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._channel = grpc.insecure_channel(target.address, options=channel_options(target.address))
+        self._stubs = {stub: stub(self._channel) for stub in STUBS}
+        self._closed = False
+
+    def run(self, plan: plans.Plan[Result], timeout: float | None) -> Result:
+        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result."""
+        deadline = Deadline(self.target.timeout if timeout is None else timeout)
+        try:
+            call = next(plan)
+            while True:
+                try:
+                    answer = self._answer(call, deadline)
+                except grpc.RpcError as failed:
+                    call = plan.throw(typed_error(failed, self.target.address, call.method.name, deadline.seconds))
+                else:
+                    call = plan.send(answer)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+    def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> Iterator[Item]:
+        """Gives the items of all pages, reading a page when the one before is used up. The timeout holds for each
+        page."""
+        while pages.left:
+            yield from self.run(pages.next_page(), timeout)
+
+    def close(self) -> None:
+        """Closes the channel."""
+        self._closed = True
+        self._channel.close()
+
+    def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
+        if self._closed:
+            raise RuntimeError("this client is closed; make a new MemoryClient")
+        method = getattr(self._stubs[call.method.stub], call.method.name)
+        answer = method(call.request, timeout=deadline.left(), metadata=self.target.metadata)
+        return list(answer) if call.streaming else answer
+
+
+class MemoryClient:
+    """A client of a memoryd server. Safe to use from several threads; close it, or use it as a context manager.
+
+    No server is called until the first operation. Each operation raises a MemorydError when it fails: DeadlineExceeded
+    after the timeout, ServerUnavailable when no server answers. Reads and appends are tried again while the server is
+    unavailable, up to five times within the timeout.
+    """
+
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, *, timeout: float = DEFAULT_TIMEOUT, store: str | None = None
+    ) -> None:
+        """Makes a client.
+
+        Args:
+            address: The server's `host:port`.
+            timeout: The seconds that one operation may take; each operation can be given its own.
+            store: The name of the server's store to use; None for the server's default.
+        """
+        self._connection = Connection(Target(address, timeout, store))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. Operations after that raise RuntimeError."""
+        self._connection.close()
+
+    def session(self, *, agent: str, id: str | None = None) -> "Session":
+        """Names a session; nothing is called. Without an id a new one is made: read it from `Session.id`."""
+        return Session(self._connection, agent, new_id() if id is None else id)
+
+    def sessions(
+        self, *, agent: str = "", user_id: str = "", page_size: int = 0, timeout: float | None = None
+    ) -> Iterator[SessionInfo]:
+        """Lists the sessions of an agent, of a user, of both or (without either) of all, newest activity first."""
+        return self._connection.iterate(
+            paging.session_pages(agent=agent, user_id=user_id, page_size=page_size), timeout
+        )
+
+    def agent(self, name: str) -> "Agent":
+        """Names an agent; nothing is called."""
+        return Agent(self._connection, name)
+
+    def agents(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[AgentInfo]:
+        """Lists the agents that have settings or sessions, by name."""
+        return self._connection.iterate(paging.agent_pages(page_size=page_size), timeout)
+
+    def clear_agent(self, agent: str, *, timeout: float | None = None) -> ClearedAgent:
+        """Takes away the messages of every session of an agent, and tells how many.
+
+        Works session by session: a failure half way leaves some cleared, and the call can be repeated. InvalidArgument
+        for an empty name.
+        """
+        return self._connection.run(plans.clear_agent(agent), timeout)
+
+    def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
+        """Tells about a store of the server, and whether it answers now. Without a name: the one that this client
+        uses."""
+        return self._connection.run(plans.store(name), timeout)
+
+    def stores(self, *, timeout: float | None = None) -> list[StoreInfo]:
+        """Tells about all stores of the server, the default first, and whether they answer now."""
+        return self._connection.run(plans.stores(), timeout)
+
+    def store_type(self, *, timeout: float | None = None) -> str:
+        """The kind of the store that this client uses, for example `sqlite`."""
+        return self.store(timeout=timeout).type
+
+
+class Session:
+    """One conversation of one agent. Made by `MemoryClient.session`; it begins with its first append."""
+
+    def __init__(self, connection: Connection, agent: str, id: str) -> None:
+        self._connection = connection
+        self._key = SessionKey(agent=agent, session_id=id)
+
+    @property
+    def agent(self) -> str:
+        """The agent that owns the conversation."""
+        return self._key.agent
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._key.session_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(agent={self.agent!r}, id={self.id!r})"
+
+    def append(
+        self,
+        *messages: Message,
+        request_id: str | None = None,
+        expected_last_seq: int | None = None,
+        create: SessionSettings | None = None,
+        timeout: float | None = None,
+    ) -> list[AppendedMessage]:
+        """Appends messages, all or none, and begins the session if there is none.
+
+        Safe to repeat with the same Message objects: what is stored already is recognized by the ids, and the first
+        answer comes again (invariant 2 of the design).
+
+        Args:
+            messages: 1 to 256, together at most 3.5 MiB, each at most 2 MiB. `append_all` takes more.
+            request_id: A mark of this request, at most 256 bytes; a repeat with other messages is RequestIdConflict.
+            expected_last_seq: Append only if this is the session's last seq (0: no session yet), else LastSeqMismatch.
+            create: Settings for a session that this append begins; ignored when it exists.
+            timeout: The seconds that it may take, retries included; None for the client's.
+
+        Returns:
+            Id, seq, time and token count of each message, in their order.
+        """
+        return self._connection.run(
+            plans.append(
+                self._key, messages, request_id=request_id, expected_last_seq=expected_last_seq, create=create
+            ),
+            timeout,
+        )
+
+    def append_all(
+        self,
+        messages: Iterable[Message],
+        *,
+        create: SessionSettings | None = None,
+        timeout: float | None = None,
+    ) -> list[AppendedMessage]:
+        """Appends any number of messages, in as many calls as needed (`batches` cuts them).
+
+        Each call is all or none, the whole is not: after an error the messages before it are stored. Repeating it with
+        the same Message objects goes on where it stopped, as long as it is within 24 hours. The timeout holds for each
+        call.
+        """
+        appended: list[AppendedMessage] = []
+        for batch in batches(messages):
+            appended += self.append(*batch, create=create, timeout=timeout)
+        return appended
+
+    def messages(
+        self,
+        *,
+        order: ListOrder | str = ListOrder.ASCENDING,
+        page_size: int = 0,
+        roles: Iterable[Role | str] = (),
+        run_id: str = "",
+        from_seq: int = 0,
+        to_seq: int = 0,
+        from_time: datetime | None = None,
+        to_time: datetime | None = None,
+        view: MessageView | str = MessageView.ACTIVE,
+        timeout: float | None = None,
+    ) -> Iterator[Message]:
+        """Iterates over the session's messages by seq, reading page after page. SessionNotFound without the session.
+
+        Args:
+            order: `ascending` (oldest first) or `descending`.
+            page_size: The most messages of one page, up to 1,000; 0 for the server's default of 100.
+            roles: Only these roles; empty for all.
+            run_id: Only messages of this run; empty for all.
+            from_seq: Only from this seq on; 0 for no bound.
+            to_seq: Only up to this seq, itself included; 0 for no bound.
+            from_time: Only messages stored at this time or later; with a time zone.
+            to_time: Only messages stored before this time; with a time zone.
+            view: `active` (the current summary and what it does not cover) or `all` that is stored.
+            timeout: The seconds that each page may take; None for the client's.
+        """
+        pages = paging.message_pages(
+            self._key,
+            order=order,
+            page_size=page_size,
+            roles=roles,
+            run_id=run_id,
+            from_seq=from_seq,
+            to_seq=to_seq,
+            from_time=from_time,
+            to_time=to_time,
+            view=view,
+        )
+        return self._connection.iterate(pages, timeout)
+
+    def message(self, *, seq: int | None = None, id: str | None = None, timeout: float | None = None) -> Message:
+        """Reads one message, by seq or by id. SessionNotFound or MessageNotFound without it."""
+        return self._connection.run(plans.message(self._key, seq=seq, id=id), timeout)
+
+    def window(
+        self,
+        *,
+        messages: int | None = None,
+        tokens: int | None = None,
+        pin_system: bool | None = None,
+        start_with_user: bool | None = None,
+        open_calls: OpenCalls | str | None = None,
+        oversize: Oversize | str | None = None,
+        explain: bool = False,
+        timeout: float | None = None,
+    ) -> Window:
+        """Loads the newest part of the history that fits: whole tool groups, valid for a model's API.
+
+        What is None comes from the session's stored policy, then the agent's, then the server's. A window of any size
+        arrives: one over 3.5 MiB is streamed, and the stream begun again (up to five times) when history was taken away
+        meanwhile. SessionNotFound without the session.
+
+        Args:
+            messages: The limit in messages, 1 to 100,000.
+            tokens: The limit in tokens of the session's tokenizer, 1 to 100,000,000. Not together with `messages`.
+            pin_system: Keep the SYSTEM and DEVELOPER messages that open the history.
+            start_with_user: Put the newest USER message in front of a window that would begin with another role.
+            open_calls: `omit` groups with unanswered calls, `synthesize` a result for each call, or `keep` them as they
+            are. oversize: What to do when the newest group alone exceeds a token limit: `shorten`, `return` or `fail`
+                (WindowTooSmall).
+            explain: Let the stats list messages that were left out.
+            timeout: The seconds that it may take; None for the client's.
+        """
+        options = plans.window_options(
+            messages=messages,
+            tokens=tokens,
+            pin_system=pin_system,
+            start_with_user=start_with_user,
+            open_calls=open_calls,
+            oversize=oversize,
+        )
+        return self._connection.run(plans.window(self._key, options, explain=explain), timeout)
+
+    def info(self, *, timeout: float | None = None) -> SessionInfo:
+        """Reads the session's settings and counts. SessionNotFound without the session."""
+        return self._connection.run(plans.session_info(self._key), timeout)
+
+    def update(
+        self,
+        *,
+        user_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        policy: Policy | None = None,
+        etag: str | None = None,
+        timeout: float | None = None,
+    ) -> SessionInfo:
+        """Changes the session's settings. What is None stays; what is given replaces the old value as a whole.
+
+        With an etag (from `info`) only if the settings are still those, else EtagMismatch. SessionNotFound without the
+        session. Not tried again by itself.
+        """
+        return self._connection.run(
+            plans.update_session(self._key, user_id=user_id, labels=labels, policy=policy, etag=etag), timeout
+        )
+
+    def clear(self, *, timeout: float | None = None) -> int:
+        """Takes away the session's messages, keeps its settings, and tells how many there were. Later seqs go on."""
+        return self._connection.run(plans.clear_session(self._key), timeout)
+
+
+class Agent:
+    """An agent and the settings of its sessions. Made by `MemoryClient.agent`; it exists by being named."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def info(self, *, timeout: float | None = None) -> AgentInfo:
+        """Reads the agent's settings; those of an agent that was never updated are empty."""
+        return self._connection.run(plans.agent_info(self.name), timeout)
+
+    def update(
+        self, *, policy: Policy | None = None, etag: str | None = None, timeout: float | None = None
+    ) -> AgentInfo:
+        """Replaces the agent's policy; servers may use the old one for up to 5 seconds more.
+
+        With an etag (from `info`) only if the settings are still those, else EtagMismatch. Not tried again by itself.
+        """
+        return self._connection.run(plans.update_agent(self.name, policy=policy, etag=etag), timeout)

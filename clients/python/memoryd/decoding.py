@@ -1,0 +1,219 @@
+"""From the API's types to the SDK's."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from memoryd.enums import LEFT_OUT_REASON, OPEN_CALLS, OVERSIZE, ROLE, SUMMARY_STATE, TOKENIZER, WINDOW_MODE
+from memoryd.errors import AnswerUnreadable
+from memoryd.histories import AgentInfo, AppendedMessage, SessionInfo
+from memoryd.messages import (
+    Data,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Redaction,
+    Refusal,
+    ResultPart,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from memoryd.policies import Policy, WindowOptions
+from memoryd.stores import Capability, StoreInfo
+from memoryd.v1 import (
+    agent_service_pb2,
+    history_service_pb2,
+    message_pb2,
+    policy_pb2,
+    session_pb2,
+    store_service_pb2,
+    window_service_pb2,
+)
+from memoryd.windows import LeftOut, LeftOutMessage, WindowStats
+
+
+def moment(timestamp: Timestamp) -> datetime:
+    """A time in UTC, to the microsecond."""
+    return timestamp.ToDatetime(tzinfo=UTC)
+
+
+def message_from_proto(message: message_pb2.Message) -> Message:
+    """A message of the API. Raises AnswerUnreadable for a role or a part that this SDK does not know."""
+    role = ROLE.member(message.role)
+    if role is None:
+        raise _unreadable(f"the role {message.role} of message {message.id or message.seq}")
+    return Message(
+        id=message.id,
+        seq=message.seq,
+        role=role,
+        name=message.name if message.HasField("name") else None,
+        content=tuple(map(_part, message.content.parts)) if message.HasField("content") else None,
+        run_id=message.run_id,
+        metadata=message.metadata,
+        extra=message.extra,
+        create_time=moment(message.create_time) if message.HasField("create_time") else None,
+        token_count=message.token_count,
+        redaction=(
+            Redaction(moment(message.redaction.redact_time), message.redaction.reason)
+            if message.HasField("redaction")
+            else None
+        ),
+    )
+
+
+def messages_from_proto(messages: Iterable[message_pb2.Message]) -> list[Message]:
+    """Messages of the API."""
+    return [message_from_proto(message) for message in messages]
+
+
+def _part(part: message_pb2.Part) -> Part:
+    match part.WhichOneof("kind"):
+        case "reasoning":
+            return Reasoning(part.reasoning.text, part.reasoning.signature)
+        case "tool_call":
+            return ToolCall(part.tool_call.id, part.tool_call.name, part.tool_call.arguments)
+        case "tool_result":
+            result = part.tool_result
+            return ToolResult(result.call_id, result.name, result.is_error, tuple(map(_result_part, result.parts)))
+        case _:
+            return _result_part(part)
+
+
+def _result_part(part: message_pb2.Part) -> ResultPart:
+    match part.WhichOneof("kind"):
+        case "text":
+            return Text(part.text)
+        case "refusal":
+            return Refusal(part.refusal)
+        case "media" if part.media.WhichOneof("source") == "uri":
+            return Media(part.media.type, part.media.uri, None, part.media.size)
+        case "media":
+            return Media(part.media.type, None, part.media.data, part.media.size)
+        case "data":
+            return Data(part.data)
+        case _:
+            raise _unreadable("a kind of message part")
+
+
+def _unreadable(what: str) -> AnswerUnreadable:
+    return AnswerUnreadable(
+        f"the server sent {what} that this SDK does not know; a newer one may: pip install --upgrade memoryd",
+        code=grpc.StatusCode.UNIMPLEMENTED,
+    )
+
+
+def appended_messages_from_proto(response: history_service_pb2.AppendMessagesResponse) -> list[AppendedMessage]:
+    """The answer to an append."""
+    return [
+        AppendedMessage(
+            id=message.id, seq=message.seq, create_time=moment(message.create_time), token_count=message.token_count
+        )
+        for message in response.messages
+    ]
+
+
+def window_options_from_proto(options: policy_pb2.WindowOptions) -> WindowOptions:
+    """Window options of the API; UNSPECIFIED is the same as absent."""
+    given = options.HasField
+    return WindowOptions(
+        mode=WINDOW_MODE.member_or_unspecified(options.mode) if options.mode else None,
+        limit=options.limit if given("limit") else None,
+        pin_system=options.pin_system if given("pin_system") else None,
+        start_with_user=options.start_with_user if given("start_with_user") else None,
+        open_calls=(OPEN_CALLS.member_or_unspecified(options.open_calls) if options.open_calls else None),
+        oversize=OVERSIZE.member_or_unspecified(options.oversize) if options.oversize else None,
+    )
+
+
+def policy_from_proto(policy: policy_pb2.Policy) -> Policy:
+    """A policy of the API."""
+    return Policy(window=window_options_from_proto(policy.window))
+
+
+def session_info_from_proto(session: session_pb2.Session) -> SessionInfo:
+    """A session of the API."""
+    return SessionInfo(
+        agent=session.key.agent,
+        session_id=session.key.session_id,
+        user_id=session.user_id,
+        labels=dict(session.labels),
+        policy=policy_from_proto(session.policy),
+        tokenizer=TOKENIZER.member_or_unspecified(session.tokenizer),
+        message_count=session.message_count,
+        token_count=session.token_count,
+        open_message_count=session.open_message_count,
+        orphan_message_count=session.orphan_message_count,
+        open_call_count=session.open_call_count,
+        last_seq=session.last_seq,
+        create_time=moment(session.create_time) if session.HasField("create_time") else None,
+        activity_time=moment(session.activity_time) if session.HasField("activity_time") else None,
+        etag=session.etag,
+    )
+
+
+def agent_info_from_proto(agent: agent_service_pb2.Agent) -> AgentInfo:
+    """An agent of the API."""
+    return AgentInfo(
+        agent=agent.agent,
+        policy=policy_from_proto(agent.policy),
+        update_time=moment(agent.update_time) if agent.HasField("update_time") else None,
+        etag=agent.etag,
+    )
+
+
+def store_info_from_proto(store: store_service_pb2.Store) -> StoreInfo:
+    """A store of the API."""
+    return StoreInfo(
+        name=store.name,
+        type=store.type,
+        reachable=store.reachable,
+        durable=store.durable,
+        default=store.default,
+        capabilities=tuple(
+            Capability(name=capability.name, supported=capability.supported, reason=capability.reason)
+            for capability in store.capabilities
+        ),
+    )
+
+
+def window_stats_from_proto(stats: window_service_pb2.WindowStats) -> WindowStats:
+    """Window stats of the API."""
+    return WindowStats(
+        history_message_count=stats.history_message_count,
+        history_token_count=stats.history_token_count,
+        window_message_count=stats.window_message_count,
+        window_token_count=stats.window_token_count,
+        mode=WINDOW_MODE.member_or_unspecified(stats.mode),
+        limit=stats.limit,
+        limit_used_percent=stats.limit_used_percent,
+        left_out=_left_out(stats.left_out),
+        uncovered_message_count=stats.uncovered_message_count,
+        over_limit=stats.over_limit,
+        shortened_seqs=tuple(stats.shortened_seqs),
+        summary_state=SUMMARY_STATE.member_or_unspecified(stats.summary_state),
+        prefix_digest=stats.prefix_digest,
+        pinned_message_count=stats.pinned_message_count,
+        last_seq=stats.last_seq,
+        first_seq=stats.first_seq,
+    )
+
+
+def _left_out(left_out: window_service_pb2.LeftOut) -> LeftOut:
+    return LeftOut(
+        limit_count=left_out.limit_count,
+        limit_from_seq=left_out.limit_from_seq,
+        limit_to_seq=left_out.limit_to_seq,
+        orphan_result_count=left_out.orphan_result_count,
+        open_tool_call_count=left_out.open_tool_call_count,
+        messages=tuple(
+            LeftOutMessage(
+                seq=message.seq,
+                reason=LEFT_OUT_REASON.member_or_unspecified(message.reason),
+            )
+            for message in left_out.messages
+        ),
+    )

@@ -1,0 +1,111 @@
+"""From the SDK's types to the API's."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from memoryd.enums import OPEN_CALLS, OVERSIZE, ROLE, TOKENIZER, WINDOW_MODE
+from memoryd.histories import SessionSettings
+from memoryd.ids import new_id
+from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
+from memoryd.policies import Policy, Tokenizer, WindowOptions
+from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2, session_pb2
+
+
+def timestamp(moment: datetime, argument: str) -> Timestamp:
+    """A time for the API; ValueError without a time zone, since it would mean another moment on each machine."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{argument} has no time zone: give one, for example datetime.now(timezone.utc)")
+    result = Timestamp()
+    result.FromDatetime(moment)
+    return result
+
+
+def message_to_proto(message: Message) -> message_pb2.Message:
+    """A message for the API. One without an id gets one. What only the server gives is carried along; it is ignored
+    there.
+
+    Raises ValueError for text that UTF-8 cannot encode, which is half of a surrogate pair.
+    """
+    try:
+        result = message_pb2.Message(
+            id=message.id or new_id(),
+            seq=message.seq,
+            role=ROLE.number(message.role),
+            name=message.name,
+            content=None if message.content is None else message_pb2.Content(parts=_parts_to_proto(message.content)),
+            run_id=message.run_id,
+            metadata=message.metadata,
+            extra=message.extra,
+            token_count=message.token_count,
+        )
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text of message {message.id} holds half of a surrogate pair (U+{ord(error.object[error.start]):04X}),
+            which " f"UTF-8 cannot encode; replace it, for example with U+FFFD"
+        ) from error
+    if message.create_time is not None:
+        result.create_time.CopyFrom(timestamp(message.create_time, "create_time"))
+    if message.redaction is not None:
+        result.redaction.CopyFrom(_redaction_to_proto(message.redaction))
+    return result
+
+
+def _redaction_to_proto(redaction: Redaction) -> message_pb2.Redaction:
+    return message_pb2.Redaction(redact_time=timestamp(redaction.redact_time, "redact_time"), reason=redaction.reason)
+
+
+def _parts_to_proto(parts: Iterable[Part]) -> list[message_pb2.Part]:
+    return [_part_to_proto(part) for part in parts]
+
+
+def _part_to_proto(part: Part) -> message_pb2.Part:
+    match part:
+        case Text(text):
+            return message_pb2.Part(text=text)
+        case Reasoning(text, signature):
+            return message_pb2.Part(reasoning=message_pb2.Reasoning(text=text, signature=signature))
+        case Refusal(text):
+            return message_pb2.Part(refusal=text)
+        case Media(type_, uri, None, size) if uri is not None:
+            return message_pb2.Part(media=message_pb2.Media(type=type_, uri=uri, size=size))
+        case Media(type_, _, data, size):
+            return message_pb2.Part(media=message_pb2.Media(type=type_, data=data or b"", size=size))
+        case Data(json):
+            return message_pb2.Part(data=json)
+        case ToolCall(id_, name, arguments):
+            return message_pb2.Part(tool_call=message_pb2.ToolCall(id=id_, name=name, arguments=arguments))
+        case ToolResult(call_id, name, is_error, parts):
+            return message_pb2.Part(
+                tool_result=message_pb2.ToolResult(
+                    call_id=call_id, name=name, is_error=is_error, parts=_parts_to_proto(parts)
+                )
+            )
+
+
+def window_options_to_proto(options: WindowOptions) -> policy_pb2.WindowOptions:
+    """Window options for the API."""
+    return policy_pb2.WindowOptions(
+        mode=None if options.mode is None else WINDOW_MODE.number(options.mode),
+        limit=options.limit,
+        pin_system=options.pin_system,
+        start_with_user=options.start_with_user,
+        open_calls=(None if options.open_calls is None else OPEN_CALLS.number(options.open_calls)),
+        oversize=None if options.oversize is None else OVERSIZE.number(options.oversize),
+    )
+
+
+def policy_to_proto(policy: Policy) -> policy_pb2.Policy:
+    """A policy for the API."""
+    return policy_pb2.Policy(window=window_options_to_proto(policy.window))
+
+
+def session_settings_to_proto(settings: SessionSettings) -> history_service_pb2.SessionSettings:
+    """Session settings for the API."""
+    return history_service_pb2.SessionSettings(
+        user_id=settings.user_id,
+        labels=settings.labels,
+        tokenizer=TOKENIZER.number(settings.tokenizer),
+        policy=None if settings.policy is None else policy_to_proto(settings.policy),
+    )

@@ -1,0 +1,313 @@
+"""The errors that calls raise: one class a reason, decoded from the `google.rpc.ErrorInfo` that every memoryd error
+carries.
+
+>>> from memoryd import MemoryClient, SessionNotFound
+>>> try:
+...     window = MemoryClient().session(agent="assistant", id="user_123").window()
+... except SessionNotFound:
+...     window = None  # a conversation that has not begun
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+
+_DOMAIN = "memoryd"
+_STATUS_DETAILS = "grpc-status-details-bin"
+
+
+class MemorydError(Exception):
+    """The base of every error of a call. It is raised `from` the gRPC error, where there is one."""
+
+    _of_reason: ClassVar[str] = ""
+
+    def __init__(
+        self, message: str, *, code: grpc.StatusCode, reason: str = "", metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        """What happened and what to do."""
+        self.code = code
+        """The gRPC status."""
+        self.reason = reason
+        """The name of the ErrorReason, for example `SESSION_NOT_FOUND`; empty when the error does not come from
+        memoryd."""
+        self.metadata = dict(metadata or {})
+        """What the reason tells about this case; error_reason.proto names the keys."""
+
+    @property
+    def correlation_id(self) -> str:
+        """The id that finds the call in the server's log; empty when no server of memoryd answered."""
+        return self.metadata.get("correlation_id", "")
+
+    def __str__(self) -> str:
+        return f"{self.message} (correlation id {self.correlation_id})" if self.correlation_id else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.message, self.code, self.reason, self.metadata)
+
+
+def _restore(
+    kind: type[MemorydError], message: str, code: grpc.StatusCode, reason: str, metadata: dict[str, str]
+) -> MemorydError:
+    return kind(message, code=code, reason=reason, metadata=metadata)
+
+
+class InvalidArgument(MemorydError):
+    """A field of the request is missing or has a value that it cannot have."""
+
+    @property
+    def field(self) -> str:
+        """The field's path in the request, for example `session.agent`; empty when the error names none."""
+        return self.metadata.get("field", "")
+
+
+class FieldRequired(InvalidArgument):
+    """A required field is empty."""
+
+    _of_reason = "FIELD_REQUIRED"
+
+
+class FieldInvalid(InvalidArgument):
+    """A field has a value that it cannot have."""
+
+    _of_reason = "FIELD_INVALID"
+
+
+class FieldTooLarge(InvalidArgument):
+    """A field is over its limit; metadata holds `limit` and `actual` (bytes or items)."""
+
+    _of_reason = "FIELD_TOO_LARGE"
+
+
+class PageTokenInvalid(InvalidArgument):
+    """The page token is damaged, or is of another store, tenant or query. Start again from the first page."""
+
+    _of_reason = "PAGE_TOKEN_INVALID"
+
+
+class StoreUnknown(InvalidArgument):
+    """The server has no store with the name that the client asks for; metadata holds `stores`, the known names."""
+
+    _of_reason = "STORE_UNKNOWN"
+
+
+class NotFound(MemorydError):
+    """What the call names does not exist."""
+
+
+class SessionNotFound(NotFound):
+    """There is no such session. The first append begins one."""
+
+    _of_reason = "SESSION_NOT_FOUND"
+
+
+class MessageNotFound(NotFound):
+    """The session holds no such message."""
+
+    _of_reason = "MESSAGE_NOT_FOUND"
+
+
+class AlreadyExists(MemorydError):
+    """An id is known with other content. Nothing was written."""
+
+
+class MessageIdConflict(AlreadyExists):
+    """A message id is known with other content, or only some ids of the batch are known; metadata holds
+    `message_id`."""
+
+    _of_reason = "MESSAGE_ID_CONFLICT"
+
+
+class RequestIdConflict(AlreadyExists):
+    """The request id is known with other messages."""
+
+    _of_reason = "REQUEST_ID_CONFLICT"
+
+
+class Aborted(MemorydError):
+    """The call lost against another one. Read again, then decide."""
+
+
+class LastSeqMismatch(Aborted):
+    """The session's last seq is not the expected one."""
+
+    _of_reason = "LAST_SEQ_MISMATCH"
+
+    @property
+    def actual(self) -> int:
+        """The session's last seq; 0 when there is no session yet."""
+        return int(self.metadata.get("actual") or 0)
+
+
+class EtagMismatch(Aborted):
+    """The settings changed since the etag was read."""
+
+    _of_reason = "ETAG_MISMATCH"
+
+    @property
+    def etag(self) -> str:
+        """The current etag."""
+        return self.metadata.get("etag", "")
+
+
+class Contention(Aborted):
+    """Other calls kept changing the session until the deadline. Nothing was written; try again."""
+
+    _of_reason = "CONTENTION"
+
+
+class WindowChanged(Aborted):
+    """History was taken away while a window was streamed, and again each time that the SDK started over."""
+
+    _of_reason = "WINDOW_CHANGED"
+
+
+class FailedPrecondition(MemorydError):
+    """The state of the session does not allow the call."""
+
+
+class WindowTooLarge(FailedPrecondition):
+    """The window is over 3.5 MiB. `Session.window` then streams it, so that only users of the bare stubs see this."""
+
+    _of_reason = "WINDOW_TOO_LARGE"
+
+
+class WindowTooSmall(FailedPrecondition):
+    """`oversize` is FAIL and the newest group alone exceeds the limit; metadata holds `limit` and `needed`."""
+
+    _of_reason = "WINDOW_TOO_SMALL"
+
+
+class Unavailable(MemorydError):
+    """The server, or the store behind it, did not answer, also after retries.
+
+    An append may have been stored all the same: append the same Message objects again, and they are stored once.
+    """
+
+
+class StoreUnavailable(Unavailable):
+    """The server's store did not answer; metadata holds `store`."""
+
+    _of_reason = "STORE_UNAVAILABLE"
+
+
+class ServerDraining(Unavailable):
+    """The server is shutting down."""
+
+    _of_reason = "SERVER_DRAINING"
+
+
+class ServerUnavailable(Unavailable):
+    """No server answers at the client's address."""
+
+
+class DeadlineExceeded(MemorydError):
+    """The call took longer than its timeout. An append may have been stored: append the same Message objects again."""
+
+    _of_reason = "DEADLINE_EXCEEDED"
+
+
+class ResourceExhausted(MemorydError):
+    """A quota is used up, or a message is larger than what gRPC lets through."""
+
+
+class RecordTooLarge(ResourceExhausted):
+    """The session's record is full. Use fewer or shorter labels."""
+
+    _of_reason = "RECORD_TOO_LARGE"
+
+
+class InternalError(MemorydError):
+    """A fault of the server; its text is only in the log, under the correlation id."""
+
+    _of_reason = "INTERNAL"
+
+
+class MethodUnknown(MemorydError):
+    """The server has no such method: it is older than this SDK, or the address is that of another service."""
+
+    _of_reason = "METHOD_UNKNOWN"
+
+
+class AnswerUnreadable(MemorydError):
+    """The answer holds what this SDK does not know, or is not whole. A newer SDK reads what a newer server sends."""
+
+
+_BY_STATUS: Mapping[grpc.StatusCode, type[MemorydError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.ABORTED: Aborted,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
+    grpc.StatusCode.INTERNAL: InternalError,
+    grpc.StatusCode.UNIMPLEMENTED: MethodUnknown,
+}
+
+
+def _by_reason(kind: type[MemorydError]) -> dict[str, type[MemorydError]]:
+    found = {kind._of_reason: kind} if kind._of_reason else {}
+    for child in kind.__subclasses__():
+        found |= _by_reason(child)
+    return found
+
+
+_BY_REASON: Mapping[str, type[MemorydError]] = _by_reason(MemorydError)
+
+
+def typed_error(failed: Any, address: str, method: str, timeout: float) -> MemorydError:
+    """The typed error of a failed call: `failed` is gRPC's error, sync or async, which share no base that says what
+    they have.
+
+    A reason that this SDK does not know gives the class of the status. Without an ErrorInfo of memoryd the error comes
+    from the transport, and the text says which address was tried.
+    """
+    code = failed.code()
+    text = failed.details() or ""
+    info = _error_info(failed.trailing_metadata() or ())
+    if info is not None:
+        kind = _BY_REASON.get(info.reason) or _BY_STATUS.get(code, MemorydError)
+        return kind(text, code=code, reason=info.reason, metadata=info.metadata)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE:
+            return ServerUnavailable(
+                f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client the
+                " f"address of one that runs",
+                code=code,
+            )
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(
+                f"{method} did not end within {timeout:g} s at {address}. See whether the server is busy, or give a
+                longer " f"timeout; an append of the same Message objects is safe to repeat",
+                code=code,
+            )
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return MethodUnknown(
+                f"the server at {address} does not know {method}: it is older than this SDK, or not memoryd ({text})",
+                code=code,
+            )
+        case _:
+            return _BY_STATUS.get(code, MemorydError)(
+                f"{method} failed at {address} with {code.name}: {text}", code=code
+            )
+
+
+def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> ErrorInfo | None:
+    for key, value in trailing_metadata:
+        if key == _STATUS_DETAILS and isinstance(value, bytes):
+            try:
+                status = Status.FromString(value)
+            except DecodeError:
+                return None
+            for detail in status.details:
+                info = ErrorInfo()
+                if detail.Unpack(info) and info.domain == _DOMAIN:
+                    return info
+    return None

@@ -1,0 +1,114 @@
+"""The methods of the API that the SDK calls, and which of them are tried again."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from memoryd.v1.agent_service_pb2 import (
+    GetAgentRequest,
+    GetAgentResponse,
+    ListAgentsRequest,
+    ListAgentsResponse,
+    UpdateAgentRequest,
+    UpdateAgentResponse,
+)
+from memoryd.v1.agent_service_pb2_grpc import AgentServiceStub
+from memoryd.v1.history_service_pb2 import (
+    AppendMessagesRequest,
+    AppendMessagesResponse,
+    ClearAgentHistoryRequest,
+    ClearAgentHistoryResponse,
+    ClearHistoryRequest,
+    ClearHistoryResponse,
+    GetMessageRequest,
+    GetMessageResponse,
+    GetSessionRequest,
+    GetSessionResponse,
+    ListMessagesRequest,
+    ListMessagesResponse,
+    ListSessionsRequest,
+    ListSessionsResponse,
+    UpdateSessionRequest,
+    UpdateSessionResponse,
+)
+from memoryd.v1.history_service_pb2_grpc import HistoryServiceStub
+from memoryd.v1.store_service_pb2 import GetStoreRequest, GetStoreResponse, ListStoresRequest, ListStoresResponse
+from memoryd.v1.store_service_pb2_grpc import StoreServiceStub
+from memoryd.v1.window_service_pb2 import (
+    LoadWindowRequest,
+    LoadWindowResponse,
+    StreamWindowRequest,
+    StreamWindowResponse,
+)
+from memoryd.v1.window_service_pb2_grpc import WindowServiceStub
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Response]):
+    """A method of the API: the stub that has it, its name, and whether it is tried again on UNAVAILABLE.
+
+    Tried again are reads and appends: a repeated append is recognized by the ids of its messages. An update is not,
+    since a repeat could undo another caller's later one (or, with an etag, fail against its own first try); nor is a
+    clear, whose second answer would count nothing.
+    """
+
+    stub: type[Any]
+    name: str
+    retried: bool
+
+    @property
+    def service(self) -> str:
+        """The full name of the service, for example `memoryd.v1.HistoryService`."""
+        return f"memoryd.v1.{self.stub.__name__.removesuffix('Stub')}"
+
+
+APPEND_MESSAGES: Method[AppendMessagesRequest, AppendMessagesResponse] = Method(
+    HistoryServiceStub, "AppendMessages", retried=True
+)
+LIST_MESSAGES: Method[ListMessagesRequest, ListMessagesResponse] = Method(
+    HistoryServiceStub, "ListMessages", retried=True
+)
+GET_MESSAGE: Method[GetMessageRequest, GetMessageResponse] = Method(HistoryServiceStub, "GetMessage", retried=True)
+GET_SESSION: Method[GetSessionRequest, GetSessionResponse] = Method(HistoryServiceStub, "GetSession", retried=True)
+LIST_SESSIONS: Method[ListSessionsRequest, ListSessionsResponse] = Method(
+    HistoryServiceStub, "ListSessions", retried=True
+)
+UPDATE_SESSION: Method[UpdateSessionRequest, UpdateSessionResponse] = Method(
+    HistoryServiceStub, "UpdateSession", retried=False
+)
+CLEAR_HISTORY: Method[ClearHistoryRequest, ClearHistoryResponse] = Method(
+    HistoryServiceStub, "ClearHistory", retried=False
+)
+CLEAR_AGENT_HISTORY: Method[ClearAgentHistoryRequest, ClearAgentHistoryResponse] = Method(
+    HistoryServiceStub, "ClearAgentHistory", retried=False
+)
+LOAD_WINDOW: Method[LoadWindowRequest, LoadWindowResponse] = Method(WindowServiceStub, "LoadWindow", retried=True)
+STREAM_WINDOW: Method[StreamWindowRequest, StreamWindowResponse] = Method(
+    WindowServiceStub, "StreamWindow", retried=True
+)
+GET_AGENT: Method[GetAgentRequest, GetAgentResponse] = Method(AgentServiceStub, "GetAgent", retried=True)
+UPDATE_AGENT: Method[UpdateAgentRequest, UpdateAgentResponse] = Method(AgentServiceStub, "UpdateAgent", retried=False)
+LIST_AGENTS: Method[ListAgentsRequest, ListAgentsResponse] = Method(AgentServiceStub, "ListAgents", retried=True)
+GET_STORE: Method[GetStoreRequest, GetStoreResponse] = Method(StoreServiceStub, "GetStore", retried=True)
+LIST_STORES: Method[ListStoresRequest, ListStoresResponse] = Method(StoreServiceStub, "ListStores", retried=True)
+
+METHODS: tuple[Method[Any, Any], ...] = (
+    APPEND_MESSAGES,
+    LIST_MESSAGES,
+    GET_MESSAGE,
+    GET_SESSION,
+    LIST_SESSIONS,
+    UPDATE_SESSION,
+    CLEAR_HISTORY,
+    CLEAR_AGENT_HISTORY,
+    LOAD_WINDOW,
+    STREAM_WINDOW,
+    GET_AGENT,
+    UPDATE_AGENT,
+    LIST_AGENTS,
+    GET_STORE,
+    LIST_STORES,
+)
+STUBS: frozenset[type[Any]] = frozenset(method.stub for method in METHODS)

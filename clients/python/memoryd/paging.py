@@ -1,0 +1,78 @@
+"""Walking over the pages of lists."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from memoryd.decoding import agent_info_from_proto, messages_from_proto, session_info_from_proto
+from memoryd.encoding import timestamp
+from memoryd.enums import LIST_ORDER, MESSAGE_VIEW, ROLE
+from memoryd.histories import AgentInfo, ListOrder, MessageView, SessionInfo
+from memoryd.messages import Message, Role
+from memoryd.methods import LIST_AGENTS, LIST_MESSAGES, LIST_SESSIONS, Method
+from memoryd.plans import Plan, call
+from memoryd.v1 import agent_service_pb2, history_service_pb2
+from memoryd.v1.session_pb2 import SessionKey
+
+Item = TypeVar("Item")
+
+
+class Pages(Generic[Item]):
+    """The pages of a list, one after another. The last one is that without a next_page_token, not an empty one."""
+
+    def __init__(self, method: Method[Any, Any], request: Any, items: Callable[[Any], Sequence[Item]]) -> None:
+        self._method = method
+        self._request = request
+        self._items = items
+        self.left = True
+        """Whether there may be another page."""
+
+    def next_page(self) -> Plan[Sequence[Item]]:
+        """Plans the reading of the next page."""
+        response = yield from call(self._method, self._request)
+        self._request.page_token = response.next_page_token
+        self.left = bool(response.next_page_token)
+        return self._items(response)
+
+
+def message_pages(
+    session: SessionKey,
+    *,
+    order: ListOrder | str,
+    page_size: int,
+    roles: Iterable[Role | str],
+    run_id: str,
+    from_seq: int,
+    to_seq: int,
+    from_time: datetime | None,
+    to_time: datetime | None,
+    view: MessageView | str,
+) -> Pages[Message]:
+    """The pages of a session's messages."""
+    request = history_service_pb2.ListMessagesRequest(
+        session=session,
+        page_size=page_size,
+        order=LIST_ORDER.number(LIST_ORDER.chosen(order, "order")),
+        filter=history_service_pb2.MessageFilter(
+            roles=[ROLE.number(ROLE.chosen(role, "roles")) for role in roles],
+            run_id=run_id,
+            from_seq=from_seq,
+            to_seq=to_seq,
+            from_time=None if from_time is None else timestamp(from_time, "from_time"),
+            to_time=None if to_time is None else timestamp(to_time, "to_time"),
+        ),
+        view=MESSAGE_VIEW.number(MESSAGE_VIEW.chosen(view, "view")),
+    )
+    return Pages(LIST_MESSAGES, request, lambda response: messages_from_proto(response.messages))
+
+
+def session_pages(*, agent: str, user_id: str, page_size: int) -> Pages[SessionInfo]:
+    """The pages of the sessions of an agent, of a user, or of all."""
+    request = history_service_pb2.ListSessionsRequest(agent=agent, user_id=user_id, page_size=page_size)
+    return Pages(LIST_SESSIONS, request, lambda response: list(map(session_info_from_proto, response.sessions)))
+
+
+def agent_pages(*, page_size: int) -> Pages[AgentInfo]:
+    """The pages of all agents."""
+    request = agent_service_pb2.ListAgentsRequest(page_size=page_size)
+    return Pages(LIST_AGENTS, request, lambda response: list(map(agent_info_from_proto, response.agents)))

@@ -1,0 +1,266 @@
+"""What each operation of the clients does, free of any way to make calls.
+
+A plan is a generator: it yields the calls to make, is sent their answers (or thrown their typed errors), and returns
+the operation's result. The sync and the async client each have one small loop that carries plans out.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from memoryd.decoding import (
+    agent_info_from_proto,
+    appended_messages_from_proto,
+    message_from_proto,
+    messages_from_proto,
+    session_info_from_proto,
+    store_info_from_proto,
+    window_stats_from_proto,
+)
+from memoryd.encoding import (
+    message_to_proto,
+    policy_to_proto,
+    session_settings_to_proto,
+    window_options_to_proto,
+)
+from memoryd.enums import OPEN_CALLS, OVERSIZE
+from memoryd.errors import AnswerUnreadable, Unavailable, WindowChanged, WindowTooLarge
+from memoryd.histories import AgentInfo, AppendedMessage, ClearedAgent, SessionInfo, SessionSettings
+from memoryd.messages import Message
+from memoryd.methods import (
+    APPEND_MESSAGES,
+    CLEAR_AGENT_HISTORY,
+    CLEAR_HISTORY,
+    GET_AGENT,
+    GET_MESSAGE,
+    GET_SESSION,
+    GET_STORE,
+    LIST_STORES,
+    LOAD_WINDOW,
+    STREAM_WINDOW,
+    UPDATE_AGENT,
+    UPDATE_SESSION,
+    Method,
+    Request,
+    Response,
+)
+from memoryd.policies import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
+from memoryd.stores import StoreInfo
+from memoryd.v1 import (
+    agent_service_pb2,
+    history_service_pb2,
+    store_service_pb2,
+    window_service_pb2,
+)
+from memoryd.v1.session_pb2 import Session as ProtoSession
+from memoryd.v1.session_pb2 import SessionKey
+from memoryd.windows import Window
+
+Result = TypeVar("Result")
+Plan = Generator["Call[Any, Any]", Any, Result]
+
+STREAM_ATTEMPTS = 5
+"""How often a window is streamed: the SDK starts over when history was taken away, or the connection lost,
+meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Request, Response]):
+    """A call to make. The answer to a streaming one is the list of its responses."""
+
+    method: Method[Request, Response]
+    request: Request
+    streaming: bool = False
+
+
+def call(method: Method[Request, Response], request: Request) -> Plan[Response]:
+    """Plans one call with one answer."""
+    return cast(Response, (yield Call(method, request)))
+
+
+def stream(method: Method[Request, Response], request: Request) -> Plan[list[Response]]:
+    """Plans one call with a stream of answers."""
+    return cast(list[Response], (yield Call(method, request, streaming=True)))
+
+
+def append(
+    session: SessionKey,
+    messages: Sequence[Message],
+    *,
+    request_id: str | None,
+    expected_last_seq: int | None,
+    create: SessionSettings | None,
+) -> Plan[list[AppendedMessage]]:
+    """Appends messages in one call."""
+    response = yield from call(
+        APPEND_MESSAGES,
+        history_service_pb2.AppendMessagesRequest(
+            session=session,
+            messages=map(message_to_proto, messages),
+            request_id=request_id or "",
+            expected_last_seq=expected_last_seq,
+            create=None if create is None else session_settings_to_proto(create),
+        ),
+    )
+    return appended_messages_from_proto(response)
+
+
+def message(session: SessionKey, *, seq: int | None, id: str | None) -> Plan[Message]:
+    """Reads one message, by seq or by id."""
+    request = history_service_pb2.GetMessageRequest(session=session)
+    match seq, id:
+        case int(), None:
+            request.seq = seq
+        case None, str():
+            request.id = id
+        case _:
+            raise ValueError("give either seq or id, to say which message")
+    response = yield from call(GET_MESSAGE, request)
+    return message_from_proto(response.message)
+
+
+def window(session: SessionKey, options: WindowOptions, *, explain: bool) -> Plan[Window]:
+    """Loads a window, by stream when it is too large for one answer."""
+    request = window_service_pb2.LoadWindowRequest(
+        session=session, options=window_options_to_proto(options), explain=explain
+    )
+    try:
+        response = yield from call(LOAD_WINDOW, request)
+    except WindowTooLarge:
+        return (yield from _streamed_window(request))
+    return Window(messages=tuple(messages_from_proto(response.messages)), stats=window_stats_from_proto(response.stats))
+
+
+def _streamed_window(request: window_service_pb2.LoadWindowRequest) -> Plan[Window]:
+    streamed = window_service_pb2.StreamWindowRequest(
+        session=request.session, options=request.options, explain=request.explain
+    )
+    attempts_left = STREAM_ATTEMPTS
+    while True:
+        attempts_left -= 1
+        try:
+            return _joined((yield from stream(STREAM_WINDOW, streamed)))
+        except (WindowChanged, Unavailable):
+            if attempts_left == 0:
+                raise
+
+
+def _joined(pieces: Sequence[window_service_pb2.StreamWindowResponse]) -> Window:
+    if not pieces or not pieces[-1].HasField("stats"):
+        raise AnswerUnreadable(
+            "the stream of the window ended without its stats, so the window is not whole; load it again",
+            code=grpc.StatusCode.DATA_LOSS,
+        )
+    return Window(
+        messages=tuple(message for piece in pieces for message in messages_from_proto(piece.messages)),
+        stats=window_stats_from_proto(pieces[-1].stats),
+    )
+
+
+def window_options(
+    *,
+    messages: int | None,
+    tokens: int | None,
+    pin_system: bool | None,
+    start_with_user: bool | None,
+    open_calls: OpenCalls | str | None,
+    oversize: Oversize | str | None,
+) -> WindowOptions:
+    """The options that the arguments of `Session.window` stand for."""
+    if messages is not None and tokens is not None:
+        raise ValueError("a window has one limit: give either messages or tokens")
+    mode = WindowMode.MESSAGES if messages is not None else WindowMode.TOKENS if tokens is not None else None
+    return WindowOptions(
+        mode=mode,
+        limit=tokens if messages is None else messages,
+        pin_system=pin_system,
+        start_with_user=start_with_user,
+        open_calls=None if open_calls is None else OPEN_CALLS.chosen(open_calls, "open_calls"),
+        oversize=None if oversize is None else OVERSIZE.chosen(oversize, "oversize"),
+    )
+
+
+def session_info(session: SessionKey) -> Plan[SessionInfo]:
+    """Reads a session's settings and counts."""
+    response = yield from call(GET_SESSION, history_service_pb2.GetSessionRequest(session=session))
+    return session_info_from_proto(response.session)
+
+
+def update_session(
+    session: SessionKey,
+    *,
+    user_id: str | None,
+    labels: Mapping[str, str] | None,
+    policy: Policy | None,
+    etag: str | None,
+) -> Plan[SessionInfo]:
+    """Changes those settings of a session that are not None."""
+    given = {"user_id": user_id, "labels": labels, "policy": policy}
+    response = yield from call(
+        UPDATE_SESSION,
+        history_service_pb2.UpdateSessionRequest(
+            session=ProtoSession(
+                key=session,
+                user_id=user_id or "",
+                labels=labels,
+                policy=None if policy is None else policy_to_proto(policy),
+                etag=etag or "",
+            ),
+            update_mask=FieldMask(paths=_paths(given)),
+        ),
+    )
+    return session_info_from_proto(response.session)
+
+
+def clear_session(session: SessionKey) -> Plan[int]:
+    """Takes away a session's messages."""
+    response = yield from call(CLEAR_HISTORY, history_service_pb2.ClearHistoryRequest(session=session))
+    return response.cleared_message_count
+
+
+def clear_agent(agent: str) -> Plan[ClearedAgent]:
+    """Takes away the messages of an agent's sessions."""
+    response = yield from call(CLEAR_AGENT_HISTORY, history_service_pb2.ClearAgentHistoryRequest(agent=agent))
+    return ClearedAgent(session_count=response.cleared_session_count, message_count=response.cleared_message_count)
+
+
+def agent_info(agent: str) -> Plan[AgentInfo]:
+    """Reads an agent's settings."""
+    response = yield from call(GET_AGENT, agent_service_pb2.GetAgentRequest(agent=agent))
+    return agent_info_from_proto(response.agent)
+
+
+def update_agent(agent: str, *, policy: Policy | None, etag: str | None) -> Plan[AgentInfo]:
+    """Changes those settings of an agent that are not None."""
+    response = yield from call(
+        UPDATE_AGENT,
+        agent_service_pb2.UpdateAgentRequest(
+            agent=agent_service_pb2.Agent(
+                agent=agent, policy=None if policy is None else policy_to_proto(policy), etag=etag or ""
+            ),
+            update_mask=FieldMask(paths=_paths({"policy": policy})),
+        ),
+    )
+    return agent_info_from_proto(response.agent)
+
+
+def _paths(given: Mapping[str, object]) -> list[str]:
+    paths = [path for path, value in given.items() if value is not None]
+    if not paths:
+        raise ValueError(f"nothing to update: give {' or '.join(given)}")
+    return paths
+
+
+def store(name: str | None) -> Plan[StoreInfo]:
+    """Asks about one store."""
+    response = yield from call(GET_STORE, store_service_pb2.GetStoreRequest(name=name or ""))
+    return store_info_from_proto(response.store)
+
+
+def stores() -> Plan[list[StoreInfo]]:
+    """Asks about all stores."""
+    response = yield from call(LIST_STORES, store_service_pb2.ListStoresRequest())
+    return [store_info_from_proto(store) for store in response.stores]

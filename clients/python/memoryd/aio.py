@@ -42,8 +42,7 @@ Item = TypeVar("Item")
 
 
 class AsyncConnection:
-    """A channel, and the loop that carries plans out on it. The channel is made by the first call, in its event
-    loop."""
+    """A channel, made by the first call in its event loop, and the loop that carries plans out on it."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -68,8 +67,7 @@ class AsyncConnection:
             return result
 
     async def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> AsyncIterator[Item]:
-        """Gives the items of all pages, reading a page when the one before is used up. The timeout holds for each
-        page."""
+        """Gives the items of all pages, each page read when the one before is used up, within the timeout."""
         while pages.left:
             for item in await self.run(pages.next_page(), timeout):
                 yield item
@@ -147,8 +145,7 @@ class AsyncMemoryClient:
         return await self._connection.run(plans.clear_agent(agent), timeout)
 
     async def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
-        """Tells about a store of the server, and whether it answers now. Without a name: the one that this client
-        uses."""
+        """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
         return await self._connection.run(plans.store(name), timeout)
 
     async def stores(self, *, timeout: float | None = None) -> list[StoreInfo]:

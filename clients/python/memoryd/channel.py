@@ -27,8 +27,7 @@ def service_config() -> str:
 
 
 def channel_options(address: str) -> list[tuple[str, str | int]]:
-    """The options of a channel. The limit on received messages stays gRPC's 4 MiB: every answer of memoryd fits into
-    it."""
+    """The options of a channel. The limit of received messages stays gRPC's 4 MiB: every answer fits into it."""
     options: list[tuple[str, str | int]] = [
         ("grpc.service_config", service_config()),
         # A server that restarts is found again within a retry, not after gRPC's default of a second.

@@ -65,8 +65,7 @@ class Connection:
             return result
 
     def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> Iterator[Item]:
-        """Gives the items of all pages, reading a page when the one before is used up. The timeout holds for each
-        page."""
+        """Gives the items of all pages, each page read when the one before is used up, within the timeout."""
         while pages.left:
             yield from self.run(pages.next_page(), timeout)
 
@@ -144,8 +143,7 @@ class MemoryClient:
         return self._connection.run(plans.clear_agent(agent), timeout)
 
     def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
-        """Tells about a store of the server, and whether it answers now. Without a name: the one that this client
-        uses."""
+        """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
         return self._connection.run(plans.store(name), timeout)
 
     def stores(self, *, timeout: float | None = None) -> list[StoreInfo]:

@@ -9,8 +9,8 @@ from memoryd.enums import OPEN_CALLS, OVERSIZE, ROLE, TOKENIZER, WINDOW_MODE
 from memoryd.histories import SessionSettings
 from memoryd.ids import new_id
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
-from memoryd.policies import Policy, Tokenizer, WindowOptions
-from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2, session_pb2
+from memoryd.policies import Policy, WindowOptions
+from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2
 
 
 def timestamp(moment: datetime, argument: str) -> Timestamp:
@@ -42,8 +42,8 @@ def message_to_proto(message: Message) -> message_pb2.Message:
         )
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"a text of message {message.id} holds half of a surrogate pair (U+{ord(error.object[error.start]):04X}),
-            which " f"UTF-8 cannot encode; replace it, for example with U+FFFD"
+            f"a text of message {message.id} holds half of a surrogate pair (U+{ord(error.object[error.start]):04X}), "
+            f"which UTF-8 cannot encode; replace it, for example with U+FFFD"
         ) from error
     if message.create_time is not None:
         result.create_time.CopyFrom(timestamp(message.create_time, "create_time"))

@@ -34,8 +34,7 @@ class MemorydError(Exception):
         self.code = code
         """The gRPC status."""
         self.reason = reason
-        """The name of the ErrorReason, for example `SESSION_NOT_FOUND`; empty when the error does not come from
-        memoryd."""
+        """The name of the ErrorReason, for example `SESSION_NOT_FOUND`; empty when no memoryd server answered."""
         self.metadata = dict(metadata or {})
         """What the reason tells about this case; error_reason.proto names the keys."""
 
@@ -117,8 +116,7 @@ class AlreadyExists(MemorydError):
 
 
 class MessageIdConflict(AlreadyExists):
-    """A message id is known with other content, or only some ids of the batch are known; metadata holds
-    `message_id`."""
+    """A message id (metadata: `message_id`) is known with other content, or only some ids of the batch are known."""
 
     _of_reason = "MESSAGE_ID_CONFLICT"
 
@@ -278,14 +276,14 @@ def typed_error(failed: Any, address: str, method: str, timeout: float) -> Memor
     match code:
         case grpc.StatusCode.UNAVAILABLE:
             return ServerUnavailable(
-                f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client the
-                " f"address of one that runs",
+                f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client "
+                f"the address of one that runs",
                 code=code,
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(
-                f"{method} did not end within {timeout:g} s at {address}. See whether the server is busy, or give a
-                longer " f"timeout; an append of the same Message objects is safe to repeat",
+                f"{method} did not end within {timeout:g} s at {address}. See whether the server is busy, or give a "
+                f"longer timeout; an append of the same Message objects is safe to repeat",
                 code=code,
             )
         case grpc.StatusCode.UNIMPLEMENTED:

@@ -24,8 +24,7 @@ class Role(StrEnum):
     """Who speaks in a message."""
 
     SYSTEM = "system"
-    """Instructions of the application. A run of SYSTEM and DEVELOPER messages that opens a history is pinned in
-    windows."""
+    """Instructions of the application. SYSTEM and DEVELOPER messages that open a history are pinned in windows."""
     DEVELOPER = "developer"
     """Instructions of the developer, as newer OpenAI models call the system role."""
     USER = "user"
@@ -232,8 +231,7 @@ def tool(
 
 
 def call(name: str, arguments: Mapping[str, object] | str = "{}", *, id: str | None = None) -> ToolCall:
-    """Makes a tool call. A mapping of arguments becomes JSON text; text is taken as it is. An id is made when none is
-    given."""
+    """Makes a tool call, with an id when none is given. A mapping of arguments becomes JSON text; text stays as it is."""
     return ToolCall(f"call_{new_id()}" if id is None else id, name, _json_text(arguments))
 
 

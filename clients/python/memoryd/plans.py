@@ -63,8 +63,7 @@ Result = TypeVar("Result")
 Plan = Generator["Call[Any, Any]", Any, Result]
 
 STREAM_ATTEMPTS = 5
-"""How often a window is streamed: the SDK starts over when history was taken away, or the connection lost,
-meanwhile."""
+"""How often a window's stream is begun: again when history was taken away meanwhile, or the connection lost."""
 
 
 @dataclass(frozen=True, slots=True)

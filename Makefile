@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+export DEBIAN_FRONTEND := noninteractive
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3

@@ -30,7 +30,8 @@ DEFAULT_PAGE_ITEMS: Final = 100
 """Items of a page when the request does not say."""
 
 MAX_PAGE_BYTES: Final = 7 * MIB // 2
-"""Encoded bytes of the messages of one page, and of a window in one answer (3.5 MiB): under the 4 MiB that a default gRPC
+"""Encoded bytes of the messages of one page, and of a window in one answer (3.5 MiB): under the 4 MiB that a default
+gRPC
 client receives, with room for framing and stats."""
 
 MAX_PAGE_SCAN: Final = 10_000
@@ -47,6 +48,11 @@ MAX_LABEL_BYTES: Final = 256
 
 MAX_RECORD_BYTES: Final = 64 * KIB
 """Encoded bytes of a session's record: it is read and written with every change."""
+
+MAX_SETTINGS_BYTES: Final = 40 * KIB
+"""Encoded bytes of a session's labels, user and policy: leaves the record room for its open calls, so that settings
+never
+stand in the way of an append."""
 
 MAX_OPEN_CALLS: Final = 256
 """Calls that wait for results in one session: they live in its record; beyond it the oldest closes as interrupted."""

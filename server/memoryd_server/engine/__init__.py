@@ -1,0 +1,1 @@
+"""The logic of memoryd, free of gRPC and of any database."""

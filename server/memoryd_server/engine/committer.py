@@ -1,0 +1,336 @@
+"""Makes changes of sessions: reads a record, plans, commits, and plans again on a conflict (design section 5).
+
+Calls that wait in one process share a commit. Calls for one session in one commit are planned one upon the other, so
+that
+many writers to one session cost one commit and no conflict. A record may come from this process's cache, since a
+commit that
+rests on a stale one is refused by the store; but a refusal or a no-op rests on a fresh read only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from memoryd_server import limits
+from memoryd_server.engine.errors import Reason, RequestError
+from memoryd_server.stores.base import Change, Committed, Conflict, HistoryStore, Known, Outcome
+from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey
+
+Answer = TypeVar("Answer")
+
+Plan = Callable[[Record | None, Sequence[Lookup]], tuple[Change | None, Answer]]
+"""Plans a change of a session from its record and from those of its look-ups that are known already.
+
+Returns the change (None when nothing is to be done) and the answer to give once it is committed. Raises what the
+caller shall
+get instead. Must be pure: it may run any number of times.
+"""
+
+CACHED_RECORDS: Final = 4_096
+"""Records that a server keeps for warm appends: some megabytes."""
+
+PATIENCE_SECONDS: Final = 10.0
+"""How long a change is tried again without a deadline."""
+
+FIRST_BACKOFF_SECONDS: Final = 0.002
+LAST_BACKOFF_SECONDS: Final = 0.25
+
+CONTENTION_RETRY_SECONDS: Final = 0.5
+"""When a client may try again after contention outlived its call."""
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket(Generic[Answer]):
+    key: SessionKey
+    plan: Plan[Answer]
+    weight: int
+    ids: Sequence[tuple[LookupKind, str]]
+    patience_ends: float
+    done: asyncio.Future[Answer]
+    fresh: bool = False
+    """Whether it must be planned on what the store holds now."""
+    attempts: int = 0
+    change: Change | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What the store held of a session when a commit was planned."""
+
+    record: Record | None
+    known: Mapping[_Ticket[Any], Sequence[Lookup]]
+
+
+class RecordCache:
+    """The records of the sessions that changed last. Only commits may rest on them."""
+
+    def __init__(self, size: int = CACHED_RECORDS) -> None:
+        self._size = size
+        self._records: OrderedDict[SessionKey, Record] = OrderedDict()
+
+    def get(self, key: SessionKey) -> Record | None:
+        record = self._records.get(key)
+        if record is not None:
+            self._records.move_to_end(key)
+        return record
+
+    def put(self, key: SessionKey, record: Record) -> None:
+        self._records[key] = record
+        self._records.move_to_end(key)
+        if len(self._records) > self._size:
+            self._records.popitem(last=False)
+
+    def drop(self, key: SessionKey) -> None:
+        self._records.pop(key, None)
+
+
+@dataclass(slots=True)
+class CommitterStats:
+    """What the committer has done so far."""
+
+    commits: int = 0
+    changes: int = 0
+    conflicts: int = 0
+
+
+class Committer:
+    """The one way in which sessions of a store change."""
+
+    def __init__(self, store: HistoryStore, *, rng: random.Random | None = None) -> None:
+        self._store = store
+        self._random = rng or random.Random()
+        self._waiting: deque[_Ticket[Any]] = deque()
+        self._busy: set[SessionKey] = set()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self.records = RecordCache()
+        self.stats = CommitterStats()
+
+    async def run(
+        self,
+        key: SessionKey,
+        plan: Plan[Answer],
+        *,
+        weight: int = 0,
+        ids: Sequence[tuple[LookupKind, str]] = (),
+        deadline: float | None = None,
+    ) -> Answer:
+        """Makes the change that `plan` plans, and returns its answer once the store holds it.
+
+        `weight`: bytes of its messages. `ids`: the look-ups that it adds. `deadline`: `time.monotonic()` seconds,
+        until when
+        conflicts are tried again. A cancelled call's change is made whole or not at all.
+
+        Raises: what the plan raises; RequestError CONTENTION; StoreUnavailable.
+        """
+        patience = time.monotonic() + PATIENCE_SECONDS
+        ticket: _Ticket[Answer] = _Ticket(
+            key,
+            plan,
+            weight,
+            ids,
+            patience if deadline is None else min(deadline, patience),
+            asyncio.get_running_loop().create_future(),
+        )
+        self._waiting.append(ticket)
+        self._take_off()
+        return await ticket.done
+
+    async def close(self) -> None:
+        """Waits until nothing is under way. No call may come after it."""
+        while self._flights:
+            await asyncio.wait(self._flights)
+        for timer in self._timers:
+            timer.cancel()
+
+    def _take_off(self) -> None:
+        """Starts as many commits as the store takes at once, each with all that can share it."""
+        while self._waiting and len(self._flights) < self._store.commit_limits.concurrency:
+            group = self._next_group()
+            if not group:
+                return
+            flight = asyncio.get_running_loop().create_task(self._fly(group))
+            self._flights.add(flight)
+            flight.add_done_callback(self._land)
+
+    def _land(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        self._take_off()
+
+    def _next_group(self) -> list[_Ticket[Any]]:
+        """Takes the tickets of the next commit: oldest first, none of a session that is under way."""
+        group: list[_Ticket[Any]] = []
+        passed: list[_Ticket[Any]] = []
+        weight = 0
+        while self._waiting and len(group) < limits.MAX_GROUP_COMMIT_CHANGES:
+            ticket = self._waiting.popleft()
+            if ticket.done.done():
+                continue
+            if ticket.key in self._busy:
+                passed.append(ticket)
+                continue
+            if group and weight + ticket.weight > limits.MAX_GROUP_COMMIT_BYTES:
+                self._waiting.appendleft(ticket)
+                break
+            group.append(ticket)
+            weight += ticket.weight
+        self._waiting.extendleft(reversed(passed))
+        self._busy.update(ticket.key for ticket in group)
+        return group
+
+    async def _fly(self, group: list[_Ticket[Any]]) -> None:
+        try:
+            await self._commit(group)
+        except BaseException as error:  # Whatever happened, no caller may wait for ever.
+            for ticket in group:
+                self.records.drop(ticket.key)
+                if not ticket.done.done():
+                    ticket.done.set_exception(_copy_of(error))
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._busy.difference_update(ticket.key for ticket in group)
+
+    async def _commit(self, group: list[_Ticket[Any]]) -> None:
+        by_session: dict[SessionKey, list[_Ticket[Any]]] = {}
+        for ticket in group:
+            by_session.setdefault(ticket.key, []).append(ticket)
+        reads = await self._read(by_session)
+        planned: list[_Ticket[Any]] = []
+        for key, tickets in by_session.items():
+            planned += self._plan_session(key, tickets, reads.get(key))
+        if not planned:
+            return
+        changes = [ticket.change for ticket in planned if ticket.change is not None]
+        outcomes = await self._store.commit(changes)
+        self.stats.commits += 1
+        self.stats.changes += len(changes)
+        failed: set[SessionKey] = set()
+        for ticket, change, outcome in zip(planned, changes, outcomes, strict=True):
+            self._settle(ticket, change, outcome, failed)
+
+    async def _read(self, by_session: Mapping[SessionKey, Sequence[_Ticket[Any]]]) -> dict[SessionKey, _Read]:
+        """Reads what the plans need: sessions that are not cached, or whose tickets must be planned on a fresh read."""
+        needed = {
+            key: [ticket for ticket in tickets if ticket.fresh]
+            for key, tickets in by_session.items()
+            if self.records.get(key) is None or any(ticket.fresh for ticket in tickets)
+        }
+        if not needed:
+            return {}
+        reads = await asyncio.gather(*(self._read_session(key, fresh) for key, fresh in needed.items()))
+        return dict(zip(needed, reads, strict=True))
+
+    async def _read_session(self, key: SessionKey, fresh: Sequence[_Ticket[Any]]) -> _Read:
+        # Look-ups first: what an append adds between the two reads then shows in the record at least.
+        known = [await self._find(ticket) for ticket in fresh]
+        loaded = await self._store.load(key)
+        return _Read(None if loaded is None else loaded.record, dict(zip(fresh, known, strict=True)))
+
+    def _plan_session(self, key: SessionKey, tickets: Sequence[_Ticket[Any]], read: _Read | None) -> list[_Ticket[Any]]:
+        """Plans the changes of one session, one upon the other, those first that need a fresh read."""
+        record = self.records.get(key) if read is None else read.record
+        planned: list[_Ticket[Any]] = []
+        for ticket in sorted(tickets, key=lambda ticket: not ticket.fresh):
+            known = read.known.get(ticket, ()) if read else ()
+            rests_on_store = read is not None and not planned and (ticket.fresh or not ticket.ids)
+            try:
+                ticket.change, ticket.answer = ticket.plan(record, known)
+            except RequestError as error:
+                self._conclude(ticket, rests_on_store, error=error)
+                continue
+            except Exception as error:  # A plan's own refusal, such as another vocabulary, goes to its caller.
+                if not ticket.done.done():
+                    ticket.done.set_exception(error)
+                continue
+            if ticket.change is None:
+                self._conclude(ticket, rests_on_store, error=None)
+                continue
+            planned.append(ticket)
+            record = ticket.change.record
+        return planned
+
+    async def _find(self, ticket: _Ticket[Any]) -> Sequence[Lookup]:
+        known: list[Lookup] = []
+        for kind in LookupKind:
+            ids = [id_ for id_kind, id_ in ticket.ids if id_kind == kind]
+            if ids:
+                known += await self._store.find(ticket.key, kind, ids)
+        return known
+
+    def _conclude(self, ticket: _Ticket[Any], rests_on_store: bool, *, error: RequestError | None) -> None:
+        """Ends a ticket without a change, if that rests on what the store holds; otherwise has it planned on that."""
+        if ticket.done.done():
+            return
+        if not rests_on_store:
+            ticket.fresh = True
+            self._waiting.appendleft(ticket)
+        elif error is not None:
+            ticket.done.set_exception(error)
+        else:
+            ticket.done.set_result(ticket.answer)
+
+    def _settle(self, ticket: _Ticket[Any], change: Change, outcome: Outcome, failed: set[SessionKey]) -> None:
+        match outcome:
+            case Committed():
+                self.records.put(ticket.key, change.record)
+                if not ticket.done.done():
+                    ticket.done.set_result(ticket.answer)
+            case Known():
+                self.records.drop(ticket.key)
+                failed.add(ticket.key)
+                ticket.fresh = True
+                self._waiting.appendleft(ticket)
+            case Conflict() if ticket.key in failed:
+                # It rested on a change of this very commit that was refused: not a sign of contention.
+                self._waiting.append(ticket)
+            case Conflict():
+                self.records.drop(ticket.key)
+                failed.add(ticket.key)
+                self.stats.conflicts += 1
+                self._retry_later(ticket)
+
+    def _retry_later(self, ticket: _Ticket[Any]) -> None:
+        ticket.attempts += 1
+        backoff = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**ticket.attempts) * self._random.random()
+        if time.monotonic() + backoff > ticket.patience_ends:
+            if not ticket.done.done():
+                ticket.done.set_exception(_contention(ticket.key))
+            return
+        loop = asyncio.get_running_loop()
+
+        def requeue() -> None:
+            self._timers.discard(timer)
+            self._waiting.append(ticket)
+            self._take_off()
+
+        timer = loop.call_later(backoff, requeue)
+        self._timers.add(timer)
+
+
+def _contention(key: SessionKey) -> RequestError:
+    return RequestError(
+        Reason.CONTENTION,
+        f"other calls kept changing session {key.session_id!r} of agent {key.agent!r}; nothing was written: try again",
+        retry_after=CONTENTION_RETRY_SECONDS,
+    )
+
+
+def _copy_of(error: BaseException) -> BaseException:
+    """An exception of its own for each caller, so that their tracebacks do not grow into each other."""
+    with suppress(Exception):
+        copy = type(error)(*error.args)
+        copy.__cause__ = error
+        return copy
+    return error
+
+
+__all__ = ["Committer", "CommitterStats", "Plan", "RecordCache"]

@@ -1,0 +1,83 @@
+"""Which window options are in force: each field from the request, else the session's stored policy, else the agent's,
+else the
+server's (design section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from memoryd_server import limits
+from memoryd_server.engine.errors import field_invalid
+from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """Window options with nothing left out."""
+
+    mode: WindowMode
+    limit: int
+    pin_system: bool
+    start_with_user: bool
+    open_calls: OpenCalls
+    oversize: Oversize
+
+
+SERVER_OPTIONS: Final = WindowOptions(
+    mode=WindowMode.MESSAGES,
+    limit=limits.DEFAULT_WINDOW_MESSAGES,
+    pin_system=True,
+    start_with_user=False,
+    open_calls=OpenCalls.OMIT,
+    oversize=Oversize.SHORTEN,
+)
+"""The options where nobody says otherwise."""
+
+OPTION_NAMES: Final = WindowOptions.__struct_fields__
+
+
+def resolve(*levels: WindowOptions) -> WindowSettings:
+    """The options in force, from the most special to the most general level; `SERVER_OPTIONS` close the list.
+
+    Raises: RequestError FIELD_INVALID when the limit is too large for the mode that it meets.
+    """
+    chosen = {}
+    for name in OPTION_NAMES:
+        for level in (*levels, SERVER_OPTIONS):
+            value = getattr(level, name)
+            if value is not None:
+                chosen[name] = value
+                break
+    settings = WindowSettings(**chosen)
+    if settings.mode == WindowMode.MESSAGES and settings.limit > limits.MAX_WINDOW_MESSAGES:
+        raise field_invalid(
+            "options.limit", f"a window holds at most {limits.MAX_WINDOW_MESSAGES:,} messages, not {settings.limit:,}"
+        )
+    return settings
+
+
+def check_options(field: str, options: WindowOptions) -> None:
+    """The values of window options, wherever they are given."""
+    if options.limit is not None:
+        if options.limit < 1:
+            raise field_invalid(f"{field}.limit", f"a window holds 1 or more, not {options.limit}")
+        most = limits.MAX_WINDOW_MESSAGES if options.mode == WindowMode.MESSAGES else limits.MAX_WINDOW_TOKENS
+        if options.limit > most:
+            raise field_invalid(f"{field}.limit", f"the most is {most:,}, not {options.limit:,}")
+
+
+def check_policy(field: str, policy: Policy) -> None:
+    """The values of a policy that is about to be stored."""
+    check_options(f"{field}.window", policy.window)
+
+
+def merge_policy(policy: Policy, whole: Policy | None, fields: dict[str, object] | None) -> Policy:
+    """A policy after an update: replaced as a whole, then in single fields of its window options."""
+    merged = policy if whole is None else whole
+    if fields:
+        merged = msgspec.structs.replace(merged, window=msgspec.structs.replace(merged.window, **fields))
+    return merged

@@ -1,0 +1,80 @@
+"""What the engine holds of one store while the server runs."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from memoryd_server import limits
+from memoryd_server.engine.committer import Committer
+from memoryd_server.engine.policies import SERVER_OPTIONS
+from memoryd_server.engine.tokens import O200K_BASE
+from memoryd_server.stores.base import AgentStore, Store, StoreInfo
+from memoryd_server.stores.records import AgentRecord, WindowOptions
+
+CACHED_AGENTS: Final = 1_024
+"""Agents whose settings a server keeps for `limits.AGENT_CACHE_SECONDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the server's settings say where no policy does."""
+
+    tokenizer: str = O200K_BASE
+    window: WindowOptions = SERVER_OPTIONS
+
+
+class AgentCache:
+    """The settings of agents, at most `limits.AGENT_CACHE_SECONDS` old."""
+
+    def __init__(self, store: AgentStore) -> None:
+        self._store = store
+        self._agents: OrderedDict[tuple[str, str], tuple[float, AgentRecord]] = OrderedDict()
+
+    async def get(self, tenant: str, agent: str) -> AgentRecord:
+        """The agent's settings; empty ones when it was never updated. Raises: StoreUnavailable."""
+        now = time.monotonic()
+        cached = self._agents.get((tenant, agent))
+        if cached is not None and now - cached[0] < limits.AGENT_CACHE_SECONDS:
+            return cached[1]
+        record = await self._store.load_agent(tenant, agent) or AgentRecord(tenant, agent)
+        self.put(record, read_at=now)
+        return record
+
+    def put(self, record: AgentRecord, *, read_at: float | None = None) -> None:
+        """Remembers settings that were just read or written."""
+        key = (record.tenant, record.agent)
+        self._agents[key] = (time.monotonic() if read_at is None else read_at, record)
+        self._agents.move_to_end(key)
+        if len(self._agents) > CACHED_AGENTS:
+            self._agents.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Runtime:
+    """A store that is open, with what stands before it."""
+
+    name: str
+    store: Store
+    info: StoreInfo
+    defaults: Defaults
+    committer: Committer = field(init=False)
+    agents: AgentCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.committer = Committer(self.store)
+        self.agents = AgentCache(self.store)
+
+    async def close(self) -> None:
+        """Waits for commits under way and closes the store."""
+        await self.committer.close()
+        await self.store.close()
+
+
+def wall_clock() -> int:
+    """This server's time in microseconds since the Unix epoch. It is told to people; it orders nothing (invariant
+    1).
+    """
+    return time.time_ns() // 1_000

@@ -1,0 +1,392 @@
+"""Windows, planned as pure functions (invariants 6 and 7).
+
+A window is planned on entries, without bodies: pins, then whole groups from the newest back until one does not fit,
+then perhaps
+a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from memoryd_server import limits
+from memoryd_server.engine.content import Text, ToolCall, ToolResult, decode_parts, encode_parts
+from memoryd_server.engine.errors import Reason, RequestError
+from memoryd_server.engine.policies import WindowSettings
+from memoryd_server.engine.tokens import Count, message_tokens
+from memoryd_server.stores.base import Tail
+from memoryd_server.stores.records import (
+    Entry,
+    OpenCalls,
+    Oversize,
+    Record,
+    Role,
+    StoredMessage,
+    Usability,
+    WindowMode,
+)
+
+INTERRUPTED_TEXT: Final = "[interrupted: this call has no result]"
+"""The synthesized answer to a call that has none."""
+
+INTERRUPTED_METADATA: Final = '{"type":"interrupted_result"}'
+"""Marks a synthesized result for programs."""
+
+_SYNTHETIC_OVERHEAD_BYTES: Final = 160
+"""Encoded bytes of a synthesized result beyond its ids and names."""
+
+
+class NeedsMessages(Exception):
+    """The plan needs the bodies of these messages, which the load did not bring."""
+
+    def __init__(self, seqs: Sequence[int]) -> None:
+        super().__init__(seqs)
+        self.seqs = seqs
+
+
+@dataclass(slots=True)
+class Unit:
+    """What a window takes whole or not at all: a tool group, or a message outside of groups."""
+
+    entries: list[Entry]
+    """In reading order, synthesized results included."""
+
+    @property
+    def head(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def stored(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.seq]
+
+    @property
+    def is_open(self) -> bool:
+        return self.head.usability == Usability.OPEN
+
+    @property
+    def tokens(self) -> int:
+        return sum(entry.tokens for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What is not in a window. The counts of stored messages in it and of these add up to the history's."""
+
+    limit_count: int
+    limit_from_seq: int
+    limit_to_seq: int
+    orphan_count: int
+    open_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Which messages make up a window, in reading order."""
+
+    pins: Sequence[Entry]
+    front: Entry | None
+    """The USER message that start_with_user put in front."""
+    units: Sequence[Unit]
+    """Oldest first."""
+    over_limit: bool
+    shortened: Sequence[int] = ()
+    """The seqs whose texts are shortened."""
+    shorten_to: int | None = None
+    """The tokens that the newest group, the only one, must be shortened to before the plan holds."""
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of the window's messages in reading order."""
+        front = () if self.front is None else (self.front,)
+        return [*self.pins, *front, *(entry for unit in self.units for entry in unit.entries)]
+
+
+def tail_of(settings: WindowSettings, body_bytes: int) -> Tail:
+    """What to load for a window."""
+    by_tokens = settings.mode == WindowMode.TOKENS
+    omit = settings.open_calls == OpenCalls.OMIT
+    return Tail(
+        usabilities=(Usability.USABLE,) if omit else (Usability.USABLE, Usability.OPEN),
+        messages=limits.MAX_WINDOW_MESSAGES if by_tokens else settings.limit,
+        tokens=settings.limit if by_tokens else None,
+        opening=settings.pin_system,
+        body_bytes=body_bytes,
+    )
+
+
+def plan_window(
+    settings: WindowSettings,
+    tail: Sequence[Entry],
+    opening: Sequence[Entry],
+    extra: Mapping[int, StoredMessage],
+    count: Count,
+) -> WindowPlan:
+    """Plans a window.
+
+    `tail` and `opening` are what `tail_of` loads, `extra` what an earlier attempt asked for. `count` prices
+    synthesized results.
+
+    Raises: NeedsMessages; RequestError WINDOW_TOO_SMALL.
+    """
+    by_tokens = settings.mode == WindowMode.TOKENS
+
+    def price(entries: Iterable[Entry]) -> int:
+        return sum(entry.tokens for entry in entries) if by_tokens else sum(1 for _ in entries)
+
+    pins, pins_price = _pins(settings, opening, price)
+    pinned = {entry.seq for entry in pins}
+    units = _units([entry for entry in tail if entry.seq not in pinned])
+    if settings.open_calls == OpenCalls.SYNTHESIZE:
+        _synthesize(units, extra, count)
+    if not units:
+        return WindowPlan(pins, None, (), over_limit=False)
+
+    newest_price = price(units[0].entries)
+    used = pins_price + newest_price
+    if used > settings.limit:
+        return _oversize(settings, pins, units[0], room=settings.limit - pins_price, needed=used)
+    chosen = [units[0]]
+    for unit in units[1:]:
+        used += price(unit.entries)
+        if used > settings.limit:
+            used -= price(unit.entries)
+            break
+        chosen.append(unit)
+    front = _front(settings, chosen, used, price, {entry.seq: entry for entry in tail}, extra)
+    return WindowPlan(pins, front, tuple(reversed(chosen)), over_limit=False)
+
+
+def _pins(
+    settings: WindowSettings, opening: Sequence[Entry], price: Callable[[Iterable[Entry]], int]
+) -> tuple[Sequence[Entry], int]:
+    if not settings.pin_system:
+        return (), 0
+    pins: list[Entry] = []
+    used = 0
+    for entry in opening:
+        entry_price = price((entry,))
+        if 2 * (used + entry_price) > settings.limit:
+            break
+        used += entry_price
+        pins.append(entry)
+    return pins, used
+
+
+def _units(tail: Sequence[Entry]) -> list[Unit]:
+    """The whole groups of a tail, newest first. An oldest group whose head lies beyond the tail is not whole: it would
+    not fit.
+    """
+    units: list[Unit] = []
+    group: list[Entry] = []
+    for entry in tail:
+        group.append(entry)
+        if entry.seq == entry.head:
+            units.append(Unit(group[::-1]))
+            group = []
+    return units
+
+
+def _synthesize(units: Sequence[Unit], extra: Mapping[int, StoredMessage], count: Count) -> None:
+    """Gives each unanswered call of open groups a marked result, in the order of the calls."""
+    missing = [
+        unit.head.seq
+        for unit in units
+        if unit.is_open and not isinstance(unit.head, StoredMessage) and unit.head.seq not in extra
+    ]
+    if missing:
+        raise NeedsMessages(missing)
+    for unit in units:
+        if not unit.is_open:
+            continue
+        head = unit.head if isinstance(unit.head, StoredMessage) else extra[unit.head.seq]
+        calls = [part for part in decode_parts(head.content or "[]") if isinstance(part, ToolCall)]
+        answered = {index for entry in unit.entries for index in entry.answers}
+        results = [_interrupted(head, index, call, count) for index, call in enumerate(calls) if index not in answered]
+        unit.entries = sorted([*unit.entries, *results], key=_reading_order)
+
+
+def _reading_order(entry: Entry) -> tuple[int, int, int]:
+    return entry.head, entry.position, entry.seq
+
+
+def _interrupted(head: StoredMessage, index: int, call: ToolCall, count: Count) -> StoredMessage:
+    result = ToolResult(call_id=call.id, name=call.name, is_error=True, parts=(Text(INTERRUPTED_TEXT),))
+    return StoredMessage(
+        seq=0,
+        head=head.seq,
+        position=1 + index,
+        usability=Usability.OPEN,
+        role=Role.TOOL,
+        tokens=message_tokens(count, None, (result,)),
+        size=_SYNTHETIC_OVERHEAD_BYTES + 2 * len(call.id.encode()) + len(call.name.encode()),
+        calls=0,
+        answers=(index,),
+        prior_user=0,
+        id="",
+        name=None,
+        content=encode_parts((result,)),
+        run_id=head.run_id,
+        metadata=INTERRUPTED_METADATA,
+        extra="",
+        created=head.created,
+    )
+
+
+def _oversize(settings: WindowSettings, pins: Sequence[Entry], newest: Unit, *, room: int, needed: int) -> WindowPlan:
+    """A window whose newest group alone exceeds what the pins leave of the limit."""
+    if settings.mode == WindowMode.TOKENS and settings.oversize == Oversize.FAIL:
+        raise RequestError(
+            Reason.WINDOW_TOO_SMALL,
+            f"pins and newest group need {needed:,} tokens, and options.limit is {settings.limit:,}: raise the limit, "
+            f"or let "
+            "options.oversize be SHORTEN or RETURN",
+            limit=settings.limit,
+            needed=needed,
+        )
+    shorten = settings.mode == WindowMode.TOKENS and settings.oversize == Oversize.SHORTEN
+    return WindowPlan(pins, None, (newest,), over_limit=True, shorten_to=room if shorten else None)
+
+
+def _front(
+    settings: WindowSettings,
+    chosen: list[Unit],
+    used: int,
+    price: Callable[[Iterable[Entry]], int],
+    tail: Mapping[int, Entry],
+    extra: Mapping[int, StoredMessage],
+) -> Entry | None:
+    """The USER message to put in front of the chosen units (newest first); the oldest of them make room for it.
+
+    Where even the newest unit alone leaves no room, the limit wins and the units stay as they are.
+    """
+    if not settings.start_with_user:
+        return None
+    kept = len(chosen)
+    while (head := chosen[kept - 1].head).role != Role.USER and head.prior_user:
+        front = tail.get(head.prior_user) or extra.get(head.prior_user)
+        if front is None:
+            raise NeedsMessages([head.prior_user])
+        if used + price((front,)) <= settings.limit:
+            del chosen[kept:]
+            return front
+        if kept == 1:
+            return None
+        kept -= 1
+        used -= price(chosen[kept].entries)
+    del chosen[kept:]
+    return None
+
+
+def with_shortened(plan: WindowPlan, shortened: Sequence[StoredMessage] | None) -> WindowPlan:
+    """The plan after its newest group was shortened; None when that was not possible, and it is shown whole."""
+    if shortened is None:
+        return WindowPlan(plan.pins, plan.front, plan.units, over_limit=True)
+    (unit,) = plan.units
+    seqs = [new.seq for new, old in zip(shortened, unit.entries, strict=True) if new.tokens != old.tokens]
+    return WindowPlan(plan.pins, plan.front, (Unit(list(shortened)),), over_limit=False, shortened=seqs)
+
+
+def left_out(record: Record, settings: WindowSettings, plan: WindowPlan) -> LeftOut:
+    """What is not in the window, in O(1) of the history."""
+    open_count = record.open_messages if settings.open_calls == OpenCalls.OMIT else 0
+    shown = sum(1 for entry in plan.entries if entry.seq)
+    limit_count = record.messages - record.orphan_messages - open_count - shown
+    from_seq = to_seq = 0
+    if limit_count:
+        from_seq = record.first_seq + len(plan.pins)
+        to_seq = plan.units[0].head.seq - 1 if plan.units else record.last_seq
+    return LeftOut(limit_count, from_seq, to_seq, record.orphan_messages, open_count)
+
+
+def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) -> bytes:
+    """SHA-256 over what shapes the window's beginning (design section 3, WindowStats).
+
+    Appends make a window grow at its end, except where a group is completed after later messages became visible, or
+    where an
+    open group that is shown gets an answer: the seqs of such groups are part of the digest.
+    """
+    late: list[int] = []
+    open_: list[tuple[int, list[int]]] = []
+    earliest_behind: float = float("inf")
+    for unit in reversed(plan.units):
+        if unit.is_open:
+            open_.append((unit.head.seq, [entry.seq for entry in unit.entries]))
+            visible_at = unit.head.seq
+        else:
+            visible_at = max(entry.seq for entry in unit.entries)
+            if visible_at > earliest_behind:
+                late.append(unit.head.seq)
+        earliest_behind = min(earliest_behind, visible_at)
+    shape = (
+        record.incarnation,
+        record.epoch,
+        [entry.seq for entry in plan.pins],
+        None,  # the summary's id
+        plan.front.seq if plan.front else 0,
+        plan.units[0].head.seq if plan.units else 0,
+        late,
+        open_,
+        int(settings.open_calls) if open_ else 0,
+        [(seq, settings.limit) for seq in plan.shortened],
+    )
+    return sha256(msgspec.msgpack.encode(shape)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStats:
+    """What a window holds and what it does not; documented in the protocol's message of the same name."""
+
+    history_messages: int
+    history_tokens: int
+    window_messages: int
+    window_tokens: int
+    settings: WindowSettings
+    used_percent: float
+    left_out: LeftOut
+    uncovered: int
+    over_limit: bool
+    shortened: Sequence[int]
+    prefix_digest: bytes
+    pins: int
+    last_seq: int
+    first_seq: int
+    explained: Sequence[Entry] = field(default=())
+
+
+def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explained: Sequence[Entry]) -> WindowStats:
+    """The stats of a finished plan."""
+    entries = plan.entries
+    tokens = sum(entry.tokens for entry in entries)
+    used = tokens if settings.mode == WindowMode.TOKENS else len(entries)
+    left = left_out(record, settings, plan)
+    return WindowStats(
+        history_messages=record.messages,
+        history_tokens=record.tokens,
+        window_messages=len(entries),
+        window_tokens=tokens,
+        settings=settings,
+        used_percent=100 * used / settings.limit,
+        left_out=left,
+        uncovered=left.limit_count,
+        over_limit=plan.over_limit,
+        shortened=plan.shortened,
+        prefix_digest=prefix_digest(record, settings, plan),
+        pins=len(plan.pins),
+        last_seq=record.last_seq,
+        first_seq=next((entry.seq for entry in entries[len(plan.pins) :]), 0),
+        explained=explained,
+    )
+
+
+def shown(message: StoredMessage) -> StoredMessage:
+    """A message as windows show it: without results that answer no call of its group."""
+    if -1 not in message.answers or message.content is None:
+        return message
+    answers = iter(message.answers)
+    parts = [part for part in decode_parts(message.content) if not isinstance(part, ToolResult) or next(answers) >= 0]
+    return msgspec.structs.replace(message, content=encode_parts(parts))

@@ -1,9 +1,9 @@
 """memoryd: the memory service for agents. This is its Python SDK; `memoryd.v1` holds the generated code of the API."""
 
 from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession
-from memoryd.anthropic_messages import AnthropicPrompt, from_anthropic, to_anthropic
 from memoryd.batches import batches
 from memoryd.client import Agent, MemoryClient, Session
+from memoryd.converters import AnthropicPrompt, from_anthropic, from_openai, to_anthropic, to_openai
 from memoryd.decoding import message_from_proto
 from memoryd.encoding import message_to_proto
 from memoryd.errors import (
@@ -69,7 +69,6 @@ from memoryd.messages import (
     tool,
     user,
 )
-from memoryd.openai_chat import from_openai, to_openai
 from memoryd.policies import OpenCalls, Oversize, Policy, Tokenizer, WindowMode, WindowOptions
 from memoryd.stores import Capability, StoreInfo
 from memoryd.windows import LeftOut, LeftOutMessage, LeftOutReason, SummaryState, Window, WindowStats

@@ -11,13 +11,13 @@
 ... ]
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from memoryd.ids import new_id
+from memoryd.jsontext import json_text
 
 
 class Role(StrEnum):
@@ -231,7 +231,7 @@ def tool(
 
 
 def call(name: str, arguments: Mapping[str, object] | str = "{}", *, id: str | None = None) -> ToolCall:
-    """Makes a tool call, with an id when none is given. A mapping of arguments becomes JSON text; text stays as it is."""
+    """Makes a tool call, with an id when none is given. A mapping of arguments becomes JSON text; text stays."""
     return ToolCall(f"call_{new_id()}" if id is None else id, name, _json_text(arguments))
 
 
@@ -248,4 +248,4 @@ def _parts(content: str | Sequence[Part] | None) -> tuple[Part, ...] | None:
 
 
 def _json_text(value: Mapping[str, object] | str) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else json_text(value)

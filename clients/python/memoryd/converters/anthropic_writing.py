@@ -1,0 +1,175 @@
+"""From our messages to Anthropic's."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memoryd.converters.media import base64_text, is_url, mention
+from memoryd.converters.source_form import NATIVE, Form, noted, patched, read_form
+from memoryd.jsontext import UNREADABLE, json_value
+from memoryd.messages import Data, Media, Message, Part, Reasoning, Refusal, Role, Text, ToolCall, ToolResult
+
+FORMAT = "anthropic"
+
+REDACTED = "redacted"
+"""Marks reasoning that Anthropic gave in encrypted form only."""
+AS_IS = "as_is"
+"""Marks a call whose input is not an object."""
+
+Source = dict[str, Any]
+
+_ROLES = {
+    Role.SYSTEM: "system",
+    Role.DEVELOPER: "system",
+    Role.USER: "user",
+    Role.ASSISTANT: "assistant",
+    Role.TOOL: "user",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message of Anthropic's, and whether it comes from a message of role TOOL: such ones join their neighbours."""
+
+    source: Source
+    of_tools: bool
+
+    def answers(self) -> bool:
+        """Whether it holds results of calls."""
+        content = self.source.get("content")
+        return isinstance(content, list) and any(_is_result(block) for block in content)
+
+
+def write_messages(messages: Iterable[Message]) -> tuple[str | list[Any] | None, list[Source]]:
+    """The system prompt (None without one) and the messages."""
+    opening: list[Source] = []
+    turns: list[Turn] = []
+    for message in messages:
+        form = read_form(message.extra, FORMAT)
+        before = written(message, form)
+        if before is None:
+            continue
+        source = patched(before, noted(form, "patch"))
+        if message.role not in (Role.SYSTEM, Role.DEVELOPER) or form.get("inline"):
+            _add(turns, Turn(source, of_tools=message.role is Role.TOOL))
+        elif not turns:
+            opening.append(source)
+        else:
+            _add(turns, Turn(source | {"role": "user"}, of_tools=False))
+    return _system(opening), [turn.source for turn in turns]
+
+
+def _system(opening: Sequence[Source]) -> str | list[Any] | None:
+    contents = [source["content"] for source in opening]
+    if len(contents) < 2:
+        return contents[0] if contents else None
+    return [block for content in contents for block in _as_blocks(content)]
+
+
+def _add(turns: list[Turn], turn: Turn) -> None:
+    """Adds a turn. The results of a turn's calls stand in one message, before anything else that it says."""
+    last = turns[-1] if turns else None
+    if last is None or not (last.of_tools or turn.of_tools) or not (last.answers() and turn.answers()):
+        turns.append(turn)
+        return
+    blocks = [*_as_blocks(last.source["content"]), *_as_blocks(turn.source["content"])]
+    joined = last.source | turn.source | {"content": sorted(blocks, key=lambda block: not _is_result(block))}
+    turns[-1] = Turn(joined, of_tools=last.of_tools and turn.of_tools)
+
+
+def _is_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _as_blocks(content: str | list[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def content_form(parts: Sequence[Part]) -> str:
+    """How a message's content is written by itself."""
+    return "text" if len(parts) == 1 and isinstance(parts[0], Text) else "list"
+
+
+def result_content_form(parts: Sequence[Part]) -> str:
+    """How a result's content is written by itself."""
+    return content_form(parts) if parts else "missing"
+
+
+def written(message: Message, form: Form) -> Source | None:
+    """What is written before the form's patch; None for a message that says nothing that Anthropic takes."""
+    parts = message.content or ()
+    blocks = _blocks(parts, noted(form, "parts"))
+    if not blocks and "content" not in form:
+        return None
+    return {"role": _ROLES[message.role]} | _content(blocks, form.get("content"), content_form(parts))
+
+
+def _blocks(parts: Iterable[Part], tags: Mapping[str, Any]) -> list[Any]:
+    blocks = [_block(part, tags.get(str(index))) for index, part in enumerate(parts)]
+    return [block for block in blocks if block is not None]
+
+
+def _content(blocks: list[Any], actual: Any, by_itself: str) -> Source:
+    if actual is None or (blocks and actual in ("missing", "null")):
+        actual = by_itself
+    match actual:
+        case "missing":
+            return {}
+        case "null":
+            return {"content": None}
+        case "text":
+            return {"content": "".join(block["text"] for block in blocks)}
+        case _:
+            return {"content": blocks}
+
+
+def _block(part: Part, tag: Any) -> Any:
+    """The block of a part; None for what Anthropic refuses: empty text, and thinking without its signature."""
+    match part:
+        case Text(text) | Refusal(text):
+            return {"type": "text", "text": text} if text or tag == NATIVE else None
+        case Reasoning(_, signature) if tag == REDACTED:
+            return {"type": "redacted_thinking", "data": signature}
+        case Reasoning(text, signature):
+            return (
+                {"type": "thinking", "thinking": text, "signature": signature} if signature or tag == NATIVE else None
+            )
+        case Media():
+            return media_block(part) or {"type": "text", "text": mention(part)}
+        case Data(json):
+            value = json_value(json) if tag == NATIVE else UNREADABLE
+            return {"type": "text", "text": json} if value is UNREADABLE else value
+        case ToolCall(call_id, name, arguments):
+            return {"type": "tool_use", "id": call_id, "name": name, "input": _input(arguments, tag)}
+        case ToolResult():
+            return _result(part, tag if isinstance(tag, dict) else {})
+
+
+def _input(arguments: str, tag: Any) -> Any:
+    value = json_value(arguments) if arguments else {}
+    if isinstance(value, dict) or (tag == AS_IS and value is not UNREADABLE):
+        return value
+    return {"arguments": arguments}
+
+
+def _result(result: ToolResult, form: Form) -> Source:
+    source: Source = {"type": "tool_result", "tool_use_id": result.call_id}
+    by_itself = result_content_form(result.parts)
+    if by_itself == "text" and "content" not in form:
+        source["content"] = result.text
+    else:
+        source |= _content(_blocks(result.parts, noted(form, "parts")), form.get("content"), by_itself)
+    return source | {"is_error": True} if result.is_error else source
+
+
+def media_block(media: Media) -> Source | None:
+    """The block of media; None where Anthropic has none, as for sound."""
+    image = media.type.startswith("image/")
+    if media.data is None:
+        reference = media.uri or ""
+        source = {"type": "url", "url": reference} if is_url(reference) else {"type": "file", "file_id": reference}
+        return {"type": "image" if image else "document", "source": source}
+    if image or media.type == "application/pdf":
+        source = {"type": "base64", "media_type": media.type, "data": base64_text(media.data)}
+        return {"type": "image" if image else "document", "source": source}
+    return None

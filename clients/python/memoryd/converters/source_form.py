@@ -1,0 +1,79 @@
+"""What a provider's message holds beyond the fields of ours: kept in `Message.extra`, so that the way back loses
+nothing.
+
+`extra` is a JSON object with one key a format. Its value, the source form, says only where the provider's message
+differs from what the converter would write by itself, so a plain message has none. It never holds a second copy of what
+the parts hold: texts that a window shortened stay shortened on the way back.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from memoryd.jsontext import encodable, json_text, json_value
+
+Form = dict[str, Any]
+
+NATIVE = "native"
+"""Marks a part that the format says itself, where the converter would otherwise make text of it or leave it out."""
+
+
+def read_form(extra: str, format: str) -> Form:
+    """The source form of a format; empty where there is none."""
+    forms = json_value(extra) if extra else None
+    form = forms.get(format) if isinstance(forms, dict) else None
+    return form if isinstance(form, dict) else {}
+
+
+def write_form(form: Form, format: str) -> str:
+    """The `extra` that holds a source form."""
+    return json_text({format: form}) if form else ""
+
+
+def noted(form: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """What a form notes under a key, about parts or calls by their index; empty where it notes nothing."""
+    value = form.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def kept(value: object) -> str:
+    """What a field of ours keeps of a value: text that UTF-8 can encode. What it does not comes back by the patch."""
+    return value if isinstance(value, str) and encodable(value) else ""
+
+
+def difference(wanted: Any, given: Any) -> Form | None:
+    """The patch that makes the wanted JSON value of the given one; None when they are the same, types included.
+
+    A patch is an object: `is` replaces the value; `set` gives an object's keys new values; `del` removes keys; `in`
+    holds the patches of an object's values or of an array's items (by index, where both arrays have one length).
+    """
+    if isinstance(wanted, Mapping) and isinstance(given, Mapping):
+        new = {key: value for key, value in wanted.items() if key not in given}
+        inner: Form = {}
+        for key in wanted:
+            patch = difference(wanted[key], given[key]) if key in given else None
+            if patch and "is" in patch:
+                new[key] = patch["is"]
+            elif patch:
+                inner[key] = patch
+        whole = {"set": new, "del": [key for key in given if key not in wanted], "in": inner}
+        return {name: value for name, value in whole.items() if value} or None
+    if isinstance(wanted, list) and isinstance(given, list) and len(wanted) == len(given):
+        patches = {str(index): difference(*pair) for index, pair in enumerate(zip(wanted, given, strict=True))}
+        inner = {index: patch for index, patch in patches.items() if patch}
+        return {"in": inner} if inner else None
+    return None if type(wanted) is type(given) and wanted == given else {"is": wanted}
+
+
+def patched(given: Any, patch: Mapping[str, Any]) -> Any:
+    """The value that a patch makes of the given one. What the patch names and the value lacks is passed over."""
+    if "is" in patch:
+        return patch["is"]
+    inner = noted(patch, "in")
+    if isinstance(given, list):
+        return [patched(item, inner[str(index)]) if str(index) in inner else item for index, item in enumerate(given)]
+    if isinstance(given, dict):
+        removed = patch.get("del") or []
+        remaining = {key: value for key, value in given.items() if key not in removed}
+        remaining |= {key: patched(remaining[key], item) for key, item in inner.items() if key in remaining}
+        return remaining | dict(noted(patch, "set"))
+    return given

@@ -13,7 +13,7 @@ from memoryd_server.engine import pairing, replay
 from memoryd_server.engine.content import encode_parts
 from memoryd_server.engine.errors import Reason, RequestError, session_not_found
 from memoryd_server.engine.incoming import IncomingMessage
-from memoryd_server.engine.policies import merge_policy
+from memoryd_server.engine.policies import check_policy, merge_policy
 from memoryd_server.stores.base import Change, Version
 from memoryd_server.stores.records import (
     Lookup,
@@ -224,6 +224,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
     user_id = record.user_id if update.user_id is None else update.user_id
     labels = record.labels if update.labels is None else dict(update.labels)
     policy = merge_policy(record.policy, update.policy, update.policy_fields)
+    check_policy("session.policy", policy)
     if (user_id, labels, policy) == (record.user_id, record.labels, record.policy):
         return None, record
     new = replace(

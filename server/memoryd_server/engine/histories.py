@@ -29,6 +29,9 @@ from memoryd_server.stores.base import MessageQuery, SessionQuery
 from memoryd_server.stores.records import LookupKind, Record, Role, SessionKey, StoredMessage
 
 _LAST_SEQ: Final = 2**63 - 1
+_DESCENDING: Final = 2
+_ORDERS: Final = ("unspecified", "ascending", "descending")
+_VIEWS: Final = ("unspecified", "active", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +119,21 @@ class MessageList:
     key: SessionKey
     page_size: int = 0
     page_token: str = ""
-    descending: bool = False
+    order: int = 0
+    """A value of the protocol's enum `ListOrder`."""
+    view: int = 0
+    """A value of the protocol's enum `MessageView`. Without a summary, both views are the same."""
     roles: frozenset[int] = frozenset()
     run_id: str = ""
     from_seq: int = 0
     to_seq: int = 0
     from_time: int | None = None
     to_time: int | None = None
-    view: int = 0
+
+    @property
+    def descending(self) -> bool:
+        """Whether the newest come first."""
+        return self.order == _DESCENDING
 
     @property
     def filtered(self) -> bool:
@@ -200,30 +210,33 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
 class _Signature(msgspec.Struct, frozen=True):
     """What must be the same on the next page."""
 
-    descending: bool
+    order: int
+    view: int
     roles: list[int]
     run_id: str
     from_seq: int
     to_seq: int
     from_time: int | None
     to_time: int | None
-    view: int
 
 
 def _signature(request: MessageList) -> _Signature:
     return _Signature(
-        request.descending,
+        request.order,
+        request.view,
         sorted(request.roles),
         request.run_id,
         request.from_seq,
         request.to_seq,
         request.from_time,
         request.to_time,
-        request.view,
     )
 
 
 def _check_filter(request: MessageList) -> None:
+    for field, value, choices in (("order", request.order, _ORDERS), ("view", request.view, _VIEWS)):
+        if not 0 <= value < len(choices):
+            raise field_invalid(field, f"{value} is none of {', '.join(choices)}")
     for role in request.roles:
         if role not in Role.__members__.values():
             raise field_invalid("filter.roles", f"{role} is not a role; use {', '.join(role.name for role in Role)}")

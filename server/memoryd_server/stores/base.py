@@ -1,18 +1,24 @@
-"""The store contract (design sections 5 and 8). Its docstrings are binding for every adapter; `tests/stores` holds the one
+"""The store contract (design sections 5 and 8). Its docstrings are binding for every adapter; `tests/stores` holds the
+one
 suite that all of them pass.
 
-The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip where
-the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a change as
+The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip
+where
+the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a change
+as
 a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear and update are that one
-mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not another mechanism.
+mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not another
+mechanism.
 
 Rules that hold for every method:
 
-- Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the session's
+- Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
+session's
   incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
-- A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at all.
+- A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
+all.
 - Methods may be called from one event loop only, any number at once.
 """
 
@@ -41,7 +47,10 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError):
     """The database did not answer, or refused for a reason that passes. A commit that raises it may have been made: the
-    engine finds out by its ids when the caller repeats it."""
+    engine finds out by its ids when the caller repeats it.
+
+    Its text reaches the caller: it says what is wrong and nothing about keys, values or credentials.
+    """
 
 
 class StoreMisconfigured(StoreError):
@@ -67,7 +76,8 @@ class StoreInfo:
     """Whether a commit that was answered survives a crash of the process and the loss of power."""
     capabilities: tuple[StoreCapability, ...]
     secret: bytes
-    """32 random bytes, made once for the life of the data and shared by all servers on it: keys the digests of content and
+    """32 random bytes, made once for the life of the data and shared by all servers on it: keys the digests of content
+    and
     of page tokens, so that tokens of another store are not accepted."""
 
 
@@ -83,7 +93,8 @@ class Version:
 class Tail:
     """Which of a session's newest messages to load.
 
-    The walk goes backwards in reading order over messages of the given usabilities and ends with the message that brings it to
+    The walk goes backwards in reading order over messages of the given usabilities and ends with the message that
+    brings it to
     `messages` or to `tokens`, whichever is first, but never inside the newest group: that one always comes whole.
     """
 
@@ -94,7 +105,8 @@ class Tail:
     tokens: int | None = None
     """From 1; None for no bound."""
     opening: bool = False
-    """Whether to load the opening too: the messages from first_seq through opening_to, in order, ending with the one that
+    """Whether to load the opening too: the messages from first_seq through opening_to, in order, ending with the one
+    that
     brings them to half of `messages` or of `tokens`, or takes them beyond it."""
     body_bytes: int = 0
     """Bodies come along if the sizes of tail and opening together do not exceed this; decided before any body is read.
@@ -174,7 +186,9 @@ class Change:
     expected: Version | None
     """The state that it rests on; None when no session may exist yet."""
     record: Record
-    """The new record. Its incarnation is the expected one, or new at a birth; its version is the expected one plus 1, or 1."""
+    """The new record. Its incarnation is the expected one, or new at a birth; its version is the expected one plus 1,
+    or 1.
+    """
     messages: Sequence[StoredMessage] = ()
     """New messages, by seq."""
     completed: Sequence[int] = ()
@@ -195,7 +209,9 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Some of the change's look-ups were there already. Nothing of the change is made. Told in preference to Conflict."""
+    """Some of the change's look-ups were there already. Nothing of the change is made. Told in preference to
+    Conflict.
+    """
 
     lookups: Sequence[Lookup]
     """All of the change's look-ups that were there, as first stored."""
@@ -233,14 +249,16 @@ class HistoryStore(ABC):
     ) -> tuple[Record, Sequence[StoredMessage]] | None:
         """Reads messages by seq, of one moment with the record.
 
-        Returns: the record and those of the messages that are there and not removed, in the order of `seqs`; None when there is
+        Returns: the record and those of the messages that are there and not removed, in the order of `seqs`; None when
+        there is
         no such session or it has another incarnation.
         Raises: StoreUnavailable.
         """
 
     @abstractmethod
     async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
-        """Reads a page of messages by seq, ORPHAN and OPEN ones included. Reads no body beyond `query.bytes` plus one message.
+        """Reads a page of messages by seq, ORPHAN and OPEN ones included. Reads no body beyond `query.bytes` plus one
+        message.
 
         Returns: None when there is no such session.
         Raises: StoreUnavailable.
@@ -248,7 +266,8 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
-        """Reads the newest messages of the given usabilities, newest first by seq of head; empty when there is no such session.
+        """Reads the newest messages of the given usabilities, newest first by seq of head; empty when there is no such
+        session.
 
         Costs O(limit).
 
@@ -267,12 +286,16 @@ class HistoryStore(ABC):
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
-        Changes are made in their order; a change may rest on the one before it. The refusal of one (Conflict, Known) leaves
-        the others as they are. A birth also makes the session and its agent appear in lists; index entries are written before
-        or with what they point to. A change of `user_id` moves the session between the lists of users. `removed` makes the
+        Changes are made in their order; a change may rest on the one before it. The refusal of one (Conflict, Known)
+        leaves
+        the others as they are. A birth also makes the session and its agent appear in lists; index entries are written
+        before
+        or with what they point to. A change of `user_id` moves the session between the lists of users. `removed` makes
+        the
         session appear in `list_purgeable`.
 
-        Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the store is.
+        Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the
+        store is.
         Raises: StoreUnavailable: each change was made whole or not at all, unknown which.
         """
 
@@ -308,14 +331,16 @@ class AgentStore(ABC):
 
     @abstractmethod
     async def save_agent(self, record: AgentRecord) -> bool:
-        """Stores an agent's settings if the stored version is `record.version - 1` (0 also when there is nothing stored).
+        """Stores an agent's settings if the stored version is `record.version - 1` (0 also when there is nothing
+        stored).
 
         Returns: False, and nothing is changed, when the version is another. Raises: StoreUnavailable.
         """
 
     @abstractmethod
     async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
-        """The agents of a tenant that have settings or had a session, whose name is greater than `after`, by name in the order
+        """The agents of a tenant that have settings or had a session, whose name is greater than `after`, by name in
+        the order
         of its UTF-8 bytes. Raises: StoreUnavailable."""
 
 

@@ -1,0 +1,218 @@
+"""Builds the server, runs it, drains it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+import uvloop
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from memoryd.v1 import (
+    agent_service_pb2,
+    agent_service_pb2_grpc,
+    history_service_pb2,
+    history_service_pb2_grpc,
+    store_service_pb2,
+    store_service_pb2_grpc,
+    window_service_pb2,
+    window_service_pb2_grpc,
+)
+from memoryd_server import limits, logs
+from memoryd_server.config import Settings, SettingsError, mask_url, split_address
+from memoryd_server.engine import tokens
+from memoryd_server.engine.purging import purge_for_ever
+from memoryd_server.engine.runtime import Defaults, Runtime
+from memoryd_server.engine.stores import Stores
+from memoryd_server.interceptors import InFlight, chain
+from memoryd_server.services.agent_service import AgentService
+from memoryd_server.services.health import HealthService
+from memoryd_server.services.history_service import HistoryService
+from memoryd_server.services.store_service import StoreService
+from memoryd_server.services.window_service import WindowService
+from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.registry import create_store
+
+MIN_PING_INTERVAL_MS: Final = 10_000
+"""Clients may send keepalive pings this often (design section 9)."""
+
+CLEANUP_SECONDS: Final = 5.0
+"""How long handlers that were ended by the drain may take for their last steps."""
+
+SERVICES: Final = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (history_service_pb2, "HistoryService"),
+        (window_service_pb2, "WindowService"),
+        (agent_service_pb2, "AgentService"),
+        (store_service_pb2, "StoreService"),
+    )
+)
+"""Full names of the services of memoryd."""
+
+REFLECTION_V1: Final = "grpc.reflection.v1.ServerReflection"
+
+_log: Final = structlog.stdlib.get_logger("memoryd")
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A server that is built, and not started."""
+
+    server: grpc.aio.Server
+    stores: Stores
+    health: HealthService
+    in_flight: InFlight
+    address: str
+    """The host and port that it is bound to."""
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Opens all configured stores, and closes them at the end.
+
+    Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
+    """
+    defaults = Defaults(tokenizer=settings.tokenizer)
+    async with contextlib.AsyncExitStack() as opened:
+        runtimes: dict[str, Runtime] = {}
+        for name, store_settings in settings.effective_stores.items():
+            try:
+                store = create_store(name, store_settings.type, store_settings.url)
+                info = await store.open()
+            except StoreMisconfigured as error:
+                raise SettingsError(f"store {name!r}: {error}") from error
+            runtimes[name] = Runtime(name, store, info, defaults)
+            opened.push_async_callback(runtimes[name].close)
+            _log.info("store opened", store=name, type=info.type, url=mask_url(store_settings.url))
+            if not info.durable:
+                _log.warning("this store keeps nothing beyond the end of this process", store=name)
+        yield Stores(runtimes, settings.effective_default_store)
+
+
+def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> App:
+    """Builds the server and binds its port.
+
+    `extra_handlers` are served through the same interceptors (the benchmarks measure their floor with one).
+
+    Raises: SettingsError when the port is taken.
+    """
+    in_flight = InFlight()
+    server = grpc.aio.server(
+        interceptors=chain(in_flight),
+        options=[
+            ("grpc.max_receive_message_length", limits.MAX_REQUEST_BYTES),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    health = HealthService(stores, SERVICES)
+    history_service_pb2_grpc.add_HistoryServiceServicer_to_server(HistoryService(stores), server)
+    window_service_pb2_grpc.add_WindowServiceServicer_to_server(WindowService(stores), server)
+    agent_service_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(stores), server)
+    store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(stores), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if settings.reflection:
+        _add_reflection(server)
+    if extra_handlers:
+        server.add_generic_rpc_handlers(tuple(extra_handlers))
+    host, port = split_address(settings.listen)
+    host = f"[{host}]" if ":" in host else host
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise SettingsError(
+            f"listen: cannot listen on {settings.listen}: the port is taken, or the host is not this machine's; stop "
+            f"the "
+            "other server, or choose another port with --listen (MEMORYD_LISTEN)"
+        ) from error
+    return App(server, stores, health, in_flight, f"{host}:{bound}")
+
+
+def _add_reflection(server: grpc.aio.Server) -> None:
+    """Serves reflection v1, and v1alpha for older tools. The two differ by name alone; grpcio brings code for the
+    latter.
+    """
+    names = [*SERVICES, "grpc.health.v1.Health", REFLECTION_V1, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server)
+    method = grpc.stream_stream_rpc_method_handler(
+        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method}),)
+    )
+
+
+async def serve(settings: Settings, *, started: Callable[[App], None] | None = None) -> None:
+    """Runs a server until SIGTERM or SIGINT, then drains it.
+
+    Raises: SettingsError, StoreUnavailable.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_, stop.set)
+    async with open_stores(settings) as stores:
+        await asyncio.to_thread(tokens.counter, settings.tokenizer)
+        app = build(settings, stores)
+        await app.server.start()
+        background = [
+            asyncio.create_task(app.health.refresh_for_ever(), name="health"),
+            *(asyncio.create_task(purge_for_ever(runtime), name=f"purge {runtime.name}") for runtime in stores.all()),
+        ]
+        _log.info("serving", address=app.address, pid=os.getpid())
+        if started is not None:
+            started(app)
+        await stop.wait()
+        await drain(app, settings.drain_seconds)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+    _log.info("stopped")
+
+
+async def drain(app: App, seconds: float) -> None:
+    """Ends a server so that every call gets a status (invariant 16): no new calls, time for those under way, then
+    their end.
+    """
+    _log.info("draining", seconds=seconds, calls=app.in_flight.count)
+    await app.health.enter_graceful_shutdown()
+    await app.server.stop(seconds)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLEANUP_SECONDS):
+            await app.in_flight.wait_until_idle()
+
+
+def _tell(app: App) -> None:
+    """Says on standard output where the server can be reached; with port 0, nobody else knows."""
+    sys.stdout.write(f"memoryd serves on {app.address}\n")
+    sys.stdout.flush()
+
+
+def run(settings: Settings) -> int:
+    """Runs a server in this process. Returns: the exit status, 0 after a drain and 2 when it cannot start."""
+    logs.set_up(settings.log_level, settings.log_format)
+    try:
+        uvloop.run(serve(settings, started=_tell))
+    except SettingsError as error:
+        sys.stderr.write(f"memoryd cannot start: {error}\n")
+        return 2
+    except StoreUnavailable as error:
+        sys.stderr.write(f"memoryd cannot start: its store does not answer: {error}\n")
+        return 2
+    return 0

@@ -1,0 +1,305 @@
+"""Settings: by flag, environment (`MEMORYD_…`) and TOML file, in that order (design section 9)."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+ENV_PREFIX: Final = "MEMORYD_"
+CONFIG_FILE_ENV: Final = "MEMORYD_CONFIG"
+"""Environment variable with the path of the TOML file, when no flag names it."""
+
+CLIENT_ENV: Final = frozenset({"MEMORYD_ADDRESS", "MEMORYD_STORE", CONFIG_FILE_ENV})
+"""Variables of the same prefix that are not settings of the server."""
+
+DEFAULT_STORE: Final = "default"
+
+_STORE_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_MASK: Final = "***"
+
+
+class SettingsError(Exception):
+    """A setting is wrong. The text names it and says what to do."""
+
+
+class StoreSettings(BaseModel):
+    """A store of the server."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str | None = Field(None, description="in_memory or sqlite; default: as the URL says")
+    url: str | None = Field(None, description="memory://, sqlite:///relative.db or sqlite:////absolute.db")
+
+
+class Settings(BaseSettings):
+    """What a server can be told. Every field is also the environment variable MEMORYD_<FIELD>."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=False
+    )
+
+    listen: str = Field("127.0.0.1:7600", description="address and port to listen on; port 0 takes a free one")
+    insecure: bool = Field(
+        False, description="listen outside of loopback although callers are neither authenticated nor encrypted"
+    )
+    data_dir: Path = Field(
+        default_factory=lambda: user_data_path("memoryd"),
+        description="directory of the SQLite file that is used when no store is configured",
+    )
+    stores: dict[str, StoreSettings] = Field(
+        default_factory=dict, description="stores by name: MEMORYD_STORES__<NAME>__URL, or [stores.<name>] in the file"
+    )
+    default_store: str | None = Field(
+        None, description="the store of requests that name none; default: the only one, or the one named 'default'"
+    )
+    tokenizer: Literal["o200k_base", "cl100k_base", "estimate"] = Field(
+        "o200k_base", description="vocabulary of sessions that do not say"
+    )
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        30.0, description="how long calls may go on after SIGTERM"
+    )
+    reflection: bool = Field(True, description="serve gRPC reflection")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    log_format: Literal["console", "json"] = Field("console", description="for people or for programs")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags come in as the initial values, before the environment; the file is the last source."""
+        del settings_cls, dotenv_settings, file_secret_settings
+        file = _FileSource(cls, _current_file)
+        return init_settings, env_settings, file
+
+    @field_validator("listen")
+    @classmethod
+    def _listen_is_an_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("stores")
+    @classmethod
+    def _store_names_are_names(cls, value: dict[str, StoreSettings]) -> dict[str, StoreSettings]:
+        for name in value:
+            if not _STORE_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is no store name: it begins with a letter and holds a-z, 0-9, _ and -, at most 63 of "
+                    f"them"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        host, _ = split_address(self.listen)
+        if not self.insecure and not _is_loopback(host):
+            raise ValueError(
+                f"listen: {self.listen} is reachable from other machines, and callers would be neither authenticated "
+                f"nor "
+                "encrypted: listen on 127.0.0.1, or accept that with --insecure (MEMORYD_INSECURE=true)"
+            )
+        if self.default_store is not None and self.default_store not in self.effective_stores:
+            raise ValueError(
+                f"default_store: there is no store {self.default_store!r}; configured are "
+                f"{', '.join(sorted(self.effective_stores))}"
+            )
+        if self.default_store is None and len(self.stores) > 1 and DEFAULT_STORE not in self.stores:
+            raise ValueError(
+                "default_store: several stores are configured and none is named 'default': say which one requests use "
+                "that name none (--default-store, MEMORYD_DEFAULT_STORE)"
+            )
+        return self
+
+    @property
+    def effective_stores(self) -> Mapping[str, StoreSettings]:
+        """The configured stores; a SQLite file in the data directory when there are none."""
+        if self.stores:
+            return self.stores
+        path = (self.data_dir / "memoryd.db").expanduser().absolute()
+        return {DEFAULT_STORE: StoreSettings(type="sqlite", url=f"sqlite:///{path}")}
+
+    @property
+    def effective_default_store(self) -> str:
+        """The name of the store that requests without a name use."""
+        if self.default_store is not None:
+            return self.default_store
+        stores = self.effective_stores
+        return next(iter(stores)) if len(stores) == 1 else DEFAULT_STORE
+
+
+_current_file: Mapping[str, Any] = {}
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    """The values of the TOML file, which `load_settings` has read."""
+
+    def __init__(self, settings_cls: type[BaseSettings], values: Mapping[str, Any]) -> None:
+        super().__init__(settings_cls)
+        self._values = values
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        """One field's value, as the base class asks for it."""
+        del field
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """All values, unknown ones included, so that they are refused."""
+        return dict(self._values)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[v6]:port". Raises: ValueError that says what is wrong."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{address!r} is no address: write host:port, for example 127.0.0.1:7600 or [::1]:7600")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f"{address!r} is no address: write an IPv6 host in brackets, for example [::1]:7600")
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None, config_file: Path | None = None) -> Settings:
+    """The settings in force.
+
+    `overrides` are those given by flags. `config_file` defaults to the one that `MEMORYD_CONFIG` names, else none is
+    read.
+
+    Raises: SettingsError.
+    """
+    global _current_file  # noqa: PLW0603 - pydantic builds its sources without arguments of ours.
+    path = config_file or (Path(os.environ[CONFIG_FILE_ENV]) if os.environ.get(CONFIG_FILE_ENV) else None)
+    _check_environment()
+    _current_file = {} if path is None else _read_file(path)
+    try:
+        return Settings(**dict(overrides or {}))
+    except ValidationError as error:
+        raise SettingsError(_explain(error, path)) from error
+    except Exception as error:  # pydantic-settings: a variable that must hold JSON and does not
+        raise SettingsError(f"the environment cannot be read as settings: {error}") from error
+    finally:
+        _current_file = {}
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the settings file {path} is no valid TOML: {error}") from error
+
+
+def _check_environment() -> None:
+    for name in os.environ:
+        if not name.startswith(ENV_PREFIX) or name in CLIENT_ENV:
+            continue
+        field = name.removeprefix(ENV_PREFIX).partition("__")[0].lower()
+        if field not in Settings.model_fields:
+            known = [ENV_PREFIX + known.upper() for known in Settings.model_fields]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise SettingsError(f"the environment variable {name} is no setting of memoryd: {hint}")
+
+
+def _explain(error: ValidationError, path: Path | None) -> str:
+    lines = []
+    for problem in error.errors():
+        where = [str(part) for part in problem["loc"]]
+        text = problem["msg"].removeprefix("Value error, ")
+        if not where:
+            lines.append(text)
+            continue
+        name = ".".join(where)
+        env = ENV_PREFIX + "__".join(where).upper()
+        flag = "--" + where[0].replace("_", "-")
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(where[0], Settings.model_fields, 1)
+            hint = f"; did you mean {near[0]}?" if near and len(where) == 1 else ""
+            lines.append(f"{name}: there is no such setting{hint}")
+        else:
+            place = f"{flag}, {env}" + (f", or {name} in {path}" if path else "")
+            lines.append(f"{name}: {text} (got {problem['input']!r}; set by {place})")
+    return "\n".join(lines)
+
+
+class SettingLine(NamedTuple):
+    """A setting as `memoryd config` prints it."""
+
+    name: str
+    value: str
+    source: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    flags: Mapping[str, Any]
+    file: Mapping[str, Any]
+    path: Path | None
+
+    def of(self, name: str) -> str:
+        if name in self.flags:
+            return "flag"
+        if any(
+            key == ENV_PREFIX + name.upper() or key.startswith(f"{ENV_PREFIX}{name.upper()}__") for key in os.environ
+        ):
+            return "environment"
+        return f"file {self.path}" if name in self.file else "default"
+
+
+def describe(
+    settings: Settings, overrides: Mapping[str, Any] | None = None, config_file: Path | None = None
+) -> Sequence[SettingLine]:
+    """Each setting with its value (secrets masked), where it came from, and what it is.
+
+    `overrides` and `config_file` are those that the settings were loaded with.
+    """
+    path = config_file or (Path(os.environ[CONFIG_FILE_ENV]) if os.environ.get(CONFIG_FILE_ENV) else None)
+    sources = _Sources(overrides or {}, {} if path is None else _read_file(path), path)
+    lines = []
+    for name, field in Settings.model_fields.items():
+        if name == "stores":
+            for store, store_settings in settings.effective_stores.items():
+                value = mask_url(store_settings.url)
+                if store_settings.type:
+                    value = f"{value} (type {store_settings.type})"
+                lines.append(SettingLine(f"stores.{store}", value, sources.of(name), field.description or ""))
+            continue
+        current = settings.effective_default_store if name == "default_store" else getattr(settings, name)
+        lines.append(SettingLine(name, str(current), sources.of(name), field.description or ""))
+    return lines
+
+
+def mask_url(url: str | None) -> str:
+    """A store's URL without its password."""
+    if not url:
+        return "(no URL)"
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return re.sub(r"//[^@/]*@", f"//{_MASK}@", url)

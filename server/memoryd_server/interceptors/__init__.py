@@ -1,0 +1,21 @@
+"""What every call passes through, one concern a file, in the order of `chain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc.aio
+
+from memoryd_server.interceptors.access_log import AccessLog
+from memoryd_server.interceptors.correlation import Correlation
+from memoryd_server.interceptors.deadline import Deadline
+from memoryd_server.interceptors.error_boundary import ErrorBoundary
+from memoryd_server.interceptors.in_flight import InFlight
+
+
+def chain(in_flight: InFlight) -> Sequence[grpc.aio.ServerInterceptor]:
+    """The interceptors, outermost first (design section 9)."""
+    return (in_flight, Correlation(), AccessLog(), ErrorBoundary(), Deadline())
+
+
+__all__ = ["InFlight", "chain"]

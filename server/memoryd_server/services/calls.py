@@ -1,0 +1,31 @@
+"""What servicers take from a call beside its request."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import grpc.aio
+
+from memoryd_server.engine.runtime import Runtime
+from memoryd_server.engine.stores import Stores
+from memoryd_server.interceptors.correlation import current_call
+
+DEFAULT_TENANT: Final = "default"
+"""The tenant of calls without a credential (design section 1)."""
+
+
+def tenant() -> str:
+    """The tenant of the call that is being served."""
+    return DEFAULT_TENANT
+
+
+def runtime_of(stores: Stores) -> Runtime:
+    """The store that the call picked. Raises: RequestError STORE_UNKNOWN."""
+    return stores.pick(current_call.get().store)
+
+
+def deadline_of(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
+    """The call's deadline in `time.monotonic()` seconds; None without one."""
+    remaining: float | None = context.time_remaining()  # None without a deadline, whatever its stub says.
+    return None if remaining is None else time.monotonic() + remaining

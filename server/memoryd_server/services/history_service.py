@@ -1,0 +1,122 @@
+"""HistoryService."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc.aio
+
+from memoryd.v1 import history_service_pb2 as pb
+from memoryd.v1 import history_service_pb2_grpc
+from memoryd_server.engine import histories
+from memoryd_server.engine.stores import Stores
+from memoryd_server.services.calls import deadline_of, runtime_of, tenant
+from memoryd_server.services.message_codec import (
+    decode_messages,
+    decode_time,
+    encode_message,
+    encode_messages,
+    encode_time,
+)
+from memoryd_server.services.session_codec import decode_key, decode_settings, decode_update, encode_session
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
+    """Keeps conversations."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def AppendMessages(self, request: pb.AppendMessagesRequest, context: Context) -> pb.AppendMessagesResponse:
+        append = histories.Append(
+            key=decode_key(request.session),
+            messages=decode_messages(request.messages),
+            request_id=request.request_id,
+            expected_last_seq=request.expected_last_seq if request.HasField("expected_last_seq") else None,
+            settings=decode_settings(request.create),
+        )
+        appended = await histories.append(runtime_of(self._stores), append, deadline=deadline_of(context))
+        response = pb.AppendMessagesResponse()
+        for message in appended:
+            entry = response.messages.add(id=message.id, seq=message.seq, token_count=message.tokens)
+            encode_time(message.created, entry.create_time)
+        return response
+
+    async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
+        del context
+        wanted = request.filter
+        messages, next_page_token = await histories.list_messages(
+            runtime_of(self._stores),
+            histories.MessageList(
+                key=decode_key(request.session),
+                page_size=request.page_size,
+                page_token=request.page_token,
+                order=request.order,
+                view=request.view,
+                roles=frozenset(wanted.roles),
+                run_id=wanted.run_id,
+                from_seq=wanted.from_seq,
+                to_seq=wanted.to_seq,
+                from_time=decode_time("filter.from_time", wanted.from_time) if wanted.HasField("from_time") else None,
+                to_time=decode_time("filter.to_time", wanted.to_time) if wanted.HasField("to_time") else None,
+            ),
+        )
+        response = pb.ListMessagesResponse(next_page_token=next_page_token)
+        encode_messages(messages, response.messages)
+        return response
+
+    async def GetMessage(self, request: pb.GetMessageRequest, context: Context) -> pb.GetMessageResponse:
+        del context
+        by = request.WhichOneof("by")
+        message = await histories.get_message(
+            runtime_of(self._stores),
+            decode_key(request.session),
+            seq=request.seq if by == "seq" else None,
+            id_=request.id if by == "id" else None,
+        )
+        response = pb.GetMessageResponse()
+        encode_message(message, response.message)
+        return response
+
+    async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
+        del context
+        key = decode_key(request.session)
+        record = await histories.get_session(runtime_of(self._stores), key)
+        response = pb.GetSessionResponse()
+        encode_session(key, record, response.session)
+        return response
+
+    async def ListSessions(self, request: pb.ListSessionsRequest, context: Context) -> pb.ListSessionsResponse:
+        del context
+        sessions, next_page_token = await histories.list_sessions(
+            runtime_of(self._stores), tenant(), request.agent, request.user_id, request.page_size, request.page_token
+        )
+        response = pb.ListSessionsResponse(next_page_token=next_page_token)
+        for key, record in sessions:
+            encode_session(key, record, response.sessions.add())
+        return response
+
+    async def UpdateSession(self, request: pb.UpdateSessionRequest, context: Context) -> pb.UpdateSessionResponse:
+        key = decode_key(request.session.key)
+        record = await histories.update_session(
+            runtime_of(self._stores), key, decode_update(request), deadline=deadline_of(context)
+        )
+        response = pb.UpdateSessionResponse()
+        encode_session(key, record, response.session)
+        return response
+
+    async def ClearHistory(self, request: pb.ClearHistoryRequest, context: Context) -> pb.ClearHistoryResponse:
+        count = await histories.clear(
+            runtime_of(self._stores), decode_key(request.session), deadline=deadline_of(context)
+        )
+        return pb.ClearHistoryResponse(cleared_message_count=count)
+
+    async def ClearAgentHistory(
+        self, request: pb.ClearAgentHistoryRequest, context: Context
+    ) -> pb.ClearAgentHistoryResponse:
+        sessions, messages = await histories.clear_agent(
+            runtime_of(self._stores), tenant(), request.agent, deadline=deadline_of(context)
+        )
+        return pb.ClearAgentHistoryResponse(cleared_session_count=sessions, cleared_message_count=messages)

@@ -1,0 +1,116 @@
+"""Stores by type and URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from memoryd_server.stores.base import Store, StoreMisconfigured
+from memoryd_server.stores.memory import InMemoryStore
+
+TYPES: Final = ("in_memory", "sqlite")
+"""The types of stores, as settings name them."""
+
+_TYPE_OF_SCHEME: Final = {"memory": "in_memory", "sqlite": "sqlite"}
+_EXAMPLES: Final = {"in_memory": "memory://", "sqlite": "sqlite:////var/lib/memoryd/memoryd.db"}
+_SQLITE_DRIVER: Final = "pysqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class _LaterType:
+    """A type of stores that comes with a later version."""
+
+    schemes: tuple[str, ...]
+    driver: str
+
+
+_LATER: Final = {
+    "postgresql": _LaterType(("postgresql", "postgres"), driver="asyncpg"),
+    "mysql": _LaterType(("mysql", "mariadb"), driver="asyncmy"),
+    "redis": _LaterType(("redis", "rediss"), driver="redis"),
+    "mongodb": _LaterType(("mongodb",), driver="motor"),
+}
+_LATER_OF_SCHEME: Final = {scheme: type_ for type_, later in _LATER.items() for scheme in later.schemes}
+
+
+def create_store(name: str, type: str | None, url: str | None) -> Store:
+    """The store that settings describe; it is yet to be opened.
+
+    Args:
+        name: The name in the settings, for messages.
+        type: One of TYPES; None for the one that the URL belongs to.
+        url: Where the data is: `memory://`, or a SQLAlchemy URL of a SQLite file (`sqlite:///relative/path`,
+            `sqlite:////absolute/path`). A store of the type `in_memory` needs none.
+
+    Raises: StoreMisconfigured with a text that says what to set or to install.
+    """
+    try:
+        return _create_store(type or None, url or None, name)
+    except StoreMisconfigured as error:
+        raise StoreMisconfigured(f"Store {name!r}: {error}") from error.__cause__
+
+
+def _create_store(type_: str | None, url: str | None, name: str) -> Store:
+    if type_ is not None and type_ not in TYPES:
+        raise _unknown(f"there is no type {type_!r}", _LATER_OF_SCHEME.get(type_))
+    if url is None and type_ != "in_memory":
+        raise StoreMisconfigured(
+            f"it has no URL. Set MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file, "
+            f"for example to {_EXAMPLES['sqlite']}."
+        )
+    if url is not None:
+        scheme = url.partition(":")[0].lower()
+        backend, _, driver = scheme.partition("+")
+        type_of_url = _TYPE_OF_SCHEME.get(backend)
+        if type_of_url is None:
+            raise _unknown(f"there is no URL scheme {scheme!r}", _LATER_OF_SCHEME.get(backend))
+        if type_ is not None and type_ != type_of_url:
+            raise StoreMisconfigured(
+                f"its type is {type_}, but its URL begins with {scheme}:, which is for {type_of_url}. Change one of "
+                f"them; a URL for {type_} looks like {_EXAMPLES[type_]}."
+            )
+        if type_of_url == "sqlite":
+            return _create_sqlite_store(url, driver)
+    return InMemoryStore()
+
+
+def _create_sqlite_store(text: str, driver: str) -> Store:
+    if driver not in ("", _SQLITE_DRIVER):
+        raise StoreMisconfigured(
+            f"its URL asks for the driver {driver}, while memoryd runs SQLite on its own threads with the driver of "
+            f"Python itself. There is nothing to install: begin the URL with sqlite:, as in {_EXAMPLES['sqlite']}."
+        )
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise StoreMisconfigured(f"its URL cannot be read. It must look like {_EXAMPLES['sqlite']}.") from error
+    if url.host or not url.database or url.database == ":memory:" or url.query.get("mode") == "memory":
+        raise StoreMisconfigured(
+            f"its URL names no file. It must look like {_EXAMPLES['sqlite']} (four slashes before an absolute path) or "
+            "sqlite:///memoryd.db (three before a relative one). What may be lost belongs in a store of type in_memory."
+        )
+    try:
+        from memoryd_server.stores.sql.sqlite import SQLiteStore
+    except ImportError as error:
+        if error.name != "_sqlite3":
+            raise
+        raise StoreMisconfigured(
+            "this Python was built without SQLite: its module _sqlite3 is missing. Install a Python that has it; to "
+            "build one from source, install libsqlite3-dev (Debian) or sqlite-devel (Fedora) first."
+        ) from error
+    return SQLiteStore(url)
+
+
+def _unknown(problem: str, later: str | None) -> StoreMisconfigured:
+    text = f"{problem} in this version, which has {' and '.join(TYPES)}."
+    if later is None:
+        return StoreMisconfigured(f"{text} {', '.join(_LATER)} come with a later one.")
+    driver = _LATER[later].driver
+    text += f" {later} comes with a later version"
+    if find_spec(driver) is None:
+        text += f", with its driver {driver} in the extra memoryd-server[{later}]"
+    return StoreMisconfigured(f"{text}; until then, set a URL such as {_EXAMPLES['sqlite']}.")

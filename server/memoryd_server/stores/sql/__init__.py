@@ -1,0 +1,1 @@
+"""Stores in SQL databases: one schema, one set of statements."""

@@ -30,7 +30,7 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 class Media(msgspec.Struct, frozen=True, tag="media", omit_defaults=True):
     """An image, a sound, a file: by reference (`uri`) or in place (`data`)."""
 
-    type: str = ""
+    media_type: str = ""
     uri: str | None = None
     data: bytes | None = None
     size: int = 0

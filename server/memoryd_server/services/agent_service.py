@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import grpc.aio
+from typing import Final
 
 from memoryd.v1 import agent_service_pb2 as pb
 from memoryd.v1 import agent_service_pb2_grpc
 from memoryd_server.engine import agents
 from memoryd_server.engine.stores import Stores
+from memoryd_server.interceptors.wrapping import Context
 from memoryd_server.services.calls import runtime_of, tenant
 from memoryd_server.services.message_codec import encode_time
 from memoryd_server.services.policy_codec import (
@@ -20,8 +19,6 @@ from memoryd_server.services.policy_codec import (
     policy_changes,
 )
 from memoryd_server.stores.records import AgentRecord
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 _UPDATE_PATHS: Final = POLICY_PATHS
 

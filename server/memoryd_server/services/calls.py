@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
-
-import grpc.aio
+from typing import Final
 
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.stores import Stores
 from memoryd_server.interceptors.correlation import current_call
+from memoryd_server.interceptors.wrapping import Context
 
 DEFAULT_TENANT: Final = "default"
 """The tenant of calls without a credential (design section 1)."""
@@ -25,7 +24,7 @@ def runtime_of(stores: Stores) -> Runtime:
     return stores.pick(current_call.get().store)
 
 
-def deadline_of(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
+def deadline_of(context: Context) -> float | None:
     """The call's deadline in `time.monotonic()` seconds; None without one."""
     remaining: float | None = context.time_remaining()  # None without a deadline, whatever its stub says.
     return None if remaining is None else time.monotonic() + remaining

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import grpc.aio
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
 from memoryd_server.engine.stores import Stores, is_reachable
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from memoryd_server.interceptors.wrapping import Context
 
 INTERVAL_SECONDS: Final = 5.0
 """How often the status that watchers see is brought up to date."""

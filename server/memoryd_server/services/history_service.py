@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc.aio
-
 from memoryd.v1 import history_service_pb2 as pb
 from memoryd.v1 import history_service_pb2_grpc
 from memoryd_server.engine import histories
 from memoryd_server.engine.stores import Stores
+from memoryd_server.interceptors.wrapping import Context
 from memoryd_server.services.calls import deadline_of, runtime_of, tenant
 from memoryd_server.services.message_codec import (
     decode_messages,
@@ -19,8 +16,6 @@ from memoryd_server.services.message_codec import (
     encode_time,
 )
 from memoryd_server.services.session_codec import decode_key, decode_settings, decode_update, encode_session
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):

@@ -142,7 +142,7 @@ def _encode_refusal(part: Refusal, into: message_pb2.Part) -> None:
 def _encode_media(part: Media, into: message_pb2.Part) -> None:
     media = into.media
     media.SetInParent()
-    media.type = part.type
+    media.type = part.media_type
     media.size = part.size
     if part.uri is not None:
         media.uri = part.uri

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc.aio
-
 from memoryd.v1 import store_service_pb2 as pb
 from memoryd.v1 import store_service_pb2_grpc
 from memoryd_server.engine.stores import Stores, StoreStatus
 from memoryd_server.interceptors.correlation import current_call
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from memoryd_server.interceptors.wrapping import Context
 
 
 class StoreService(store_service_pb2_grpc.StoreServiceServicer):

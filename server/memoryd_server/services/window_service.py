@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
-
-import grpc.aio
+from typing import Final
 
 from memoryd.v1 import policy_pb2, window_service_pb2_grpc
 from memoryd.v1 import window_service_pb2 as pb
@@ -14,13 +12,12 @@ from memoryd_server.engine import loading
 from memoryd_server.engine.loading import WindowRequest
 from memoryd_server.engine.stores import Stores
 from memoryd_server.engine.windows import WindowStats
+from memoryd_server.interceptors.wrapping import Context
 from memoryd_server.services.calls import runtime_of
 from memoryd_server.services.message_codec import encode_messages
 from memoryd_server.services.policy_codec import decode_options
 from memoryd_server.services.session_codec import decode_key
 from memoryd_server.stores.records import StoredMessage, Usability
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 _INLINE_MESSAGES: Final = 256
 """Answers of up to so many messages are encoded on the event loop: that takes less than a millisecond."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from memoryd_server.stores.base import Loaded, MessagePage, MessageQuery, SessionPage, SessionQuery, Tail
@@ -169,20 +169,20 @@ class Reader:
     def _by_seq(
         self, session: _Session, low: int, high: int, sql: str, build: Callable[[Row], AnyEntry]
     ) -> Iterator[AnyEntry]:
-        for segment in visible_segments(session.record, low, high):
-            yield from self._rows(sql, (session.id, session.life, *segment), build)
+        segments = visible_segments(session.record, low, high)
+        return self._rows(sql, [(session.id, session.life, *segment) for segment in segments], build)
 
     def _backwards(
         self, session: _Session, usabilities: Collection[Usability], sql: str, build: Callable[[Row], AnyEntry]
     ) -> Iterator[AnyEntry]:
         """Walks in reading order, from the newest on, past what is removed."""
         segments = visible_segments(session.record)[::-1]
-
-        def walk(usability: Usability) -> Iterator[AnyEntry]:
-            for segment in segments:
-                yield from self._rows(sql, (session.id, session.life, int(usability), *segment), build)
-
-        entries = merge_backwards([walk(usability) for usability in usabilities])
+        entries = merge_backwards(
+            [
+                self._rows(sql, [(session.id, session.life, int(usability), *segment) for segment in segments], build)
+                for usability in usabilities
+            ]
+        )
         if not session.record.removed:
             return entries
         # Of a group whose head is visible, newer messages may be removed.
@@ -200,8 +200,10 @@ class Reader:
             *([query.run_id] if query.run_id else []),
         )
         segments = visible_segments(session.record, query.from_seq, query.to_seq)
-        for segment in segments[::-1] if query.descending else segments:
-            yield from self._rows(sql, (session.id, session.life, *segment, *filters), message_of)
+        if query.descending:
+            segments.reverse()
+        runs = [(session.id, session.life, *segment, *filters) for segment in segments]
+        return self._rows(sql, runs, message_of)
 
     def _messages_by_seq(self, session: _Session, seqs: Sequence[int]) -> dict[int, StoredMessage]:
         messages = {}
@@ -210,12 +212,9 @@ class Reader:
                 messages[message.seq] = message
         return messages
 
-    def _rows(self, sql: str, parameters: Row, build: Callable[[Row], AnyEntry]) -> Iterator[AnyEntry]:
-        cursor = self._execute(sql, parameters)
-        try:
-            yield from map(build, cursor)
-        finally:
-            cursor.close()  # It would hold the moment of the database.
+    def _rows(self, sql: str, runs: Iterable[Row], build: Callable[[Row], AnyEntry]) -> Iterator[AnyEntry]:
+        """The rows of a statement, run with one row of parameters after the other, each when it is its turn."""
+        return chain.from_iterable(map(build, self._execute(sql, parameters)) for parameters in runs)
 
 
 def find_lookups(

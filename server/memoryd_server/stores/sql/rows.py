@@ -40,8 +40,8 @@ _ROLES: Final = (None, *Role)
 
 
 @lru_cache(maxsize=1024)
-def _decode_answers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(","))) if text else ()
+def _answers_of(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def entry_of(row: Row) -> Entry:
@@ -56,7 +56,7 @@ def entry_of(row: Row) -> Entry:
         tokens,
         size,
         calls,
-        _decode_answers(answers),
+        _answers_of(answers) if answers else (),
         prior_user,
     )
 
@@ -91,14 +91,14 @@ def message_of(row: Row) -> StoredMessage:
         tokens,
         size,
         calls,
-        _decode_answers(answers),
+        _answers_of(answers) if answers else (),
         prior_user,
         id=id_,
         name=name,
         content=content,
-        run_id=run_id,
-        metadata=metadata,
-        extra=extra,
+        run_id=run_id or "",
+        metadata=metadata or "",
+        extra=extra or "",
         created=created,
     )
 
@@ -116,15 +116,15 @@ def row_of_message(session: int, life: int, message: StoredMessage) -> Row:
         message.tokens,
         message.size,
         message.calls,
-        ",".join(map(str, message.answers)),
+        ",".join(map(str, message.answers)) or None,
         message.prior_user,
         message.created,
         message.id,
         message.name,
-        message.run_id,
+        message.run_id or None,
         message.content,
-        message.metadata,
-        message.extra,
+        message.metadata or None,
+        message.extra or None,
     )
 
 

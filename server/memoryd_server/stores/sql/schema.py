@@ -85,17 +85,17 @@ messages = Table(
     Column("tokens", BigInteger, nullable=False),
     Column("size", Integer, nullable=False),
     Column("calls", Integer, nullable=False),
-    # The indexes of the answered calls, separated by commas.
-    Column("answers", Text, nullable=False),
+    # The indexes of the answered calls, separated by commas. Here and below, what is empty is NULL.
+    Column("answers", Text),
     Column("prior_user", BigInteger, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("id", _exact(), nullable=False),
     Column("name", Text),
-    Column("run_id", _exact(), nullable=False),
+    Column("run_id", _exact()),
     # Last, since a database need not read a long row beyond what is asked of it.
     Column("content", Text),
-    Column("metadata", Text, nullable=False),
-    Column("extra", Text, nullable=False),
+    Column("metadata", Text),
+    Column("extra", Text),
     sqlite_with_rowid=False,
 )
 # What leads a window past the messages that it cannot use (invariant 17).

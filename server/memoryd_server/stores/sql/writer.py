@@ -24,6 +24,8 @@ FIRST_LIFE: Final = 1
 LOCK_RETRY_SECONDS: Final = 0.001
 """How often it tries: SQLite's own waiting grows to 100 ms, by which a busy neighbour starves this server."""
 
+_KINDS: Final = tuple(LookupKind)
+
 Result = TypeVar("Result")
 
 
@@ -138,7 +140,7 @@ class Writer:
 
     def _known(self, session: int, lookups: Sequence[Lookup]) -> list[Lookup]:
         known = []
-        for kind in LookupKind:
+        for kind in _KINDS:
             ids = [lookup.id for lookup in lookups if lookup.kind is kind]
             if ids:
                 known += find_lookups(self._connection, self._sql, session, kind, ids)

@@ -122,10 +122,13 @@ async def _load(runtime: Runtime, request: WindowRequest, body_bytes: int) -> tu
         loaded = await runtime.store.load(key, windows.tail_of(supposed, body_bytes))
         if loaded is None:
             raise session_not_found(key.agent, key.session_id)
-        settings = resolve(request.options, loaded.record.policy.window, agent, runtime.defaults.window)
+        actual = loaded.record.policy.window
+        if actual == guess:
+            return loaded, supposed
+        settings = resolve(request.options, actual, agent, runtime.defaults.window)
         if windows.tail_of(settings, body_bytes) == windows.tail_of(supposed, body_bytes):
             return loaded, settings
-        guess = loaded.record.policy.window
+        guess = actual
     raise _changed()
 
 

@@ -6,7 +6,7 @@ server's (design section 3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -39,20 +39,20 @@ SERVER_OPTIONS: Final = WindowOptions(
 
 OPTION_NAMES: Final = WindowOptions.__struct_fields__
 
+_SERVER_VALUES: Final[dict[str, Any]] = msgspec.structs.asdict(SERVER_OPTIONS)
+_NOTHING: Final = WindowOptions()
+
 
 def resolve(*levels: WindowOptions) -> WindowSettings:
     """The options in force, from the most special to the most general level; `SERVER_OPTIONS` close the list.
 
     Raises: RequestError FIELD_INVALID when the limit is too large for the mode that it meets.
     """
-    chosen = {}
-    for name in OPTION_NAMES:
-        for level in (*levels, SERVER_OPTIONS):
-            value = getattr(level, name)
-            if value is not None:
-                chosen[name] = value
-                break
-    settings = WindowSettings(**chosen)
+    merged = dict(_SERVER_VALUES)
+    for level in reversed(levels):
+        if level is not SERVER_OPTIONS and level != _NOTHING:
+            merged.update((name, value) for name in OPTION_NAMES if (value := getattr(level, name)) is not None)
+    settings = WindowSettings(**merged)
     if settings.mode == WindowMode.MESSAGES and settings.limit > limits.MAX_WINDOW_MESSAGES:
         raise field_invalid(
             "options.limit", f"a window holds at most {limits.MAX_WINDOW_MESSAGES:,} messages, not {settings.limit:,}"

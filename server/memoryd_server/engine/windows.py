@@ -7,7 +7,7 @@ a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -55,22 +55,18 @@ class Unit:
 
     entries: list[Entry]
     """In reading order, synthesized results included."""
+    tokens: int
+    """Of all entries."""
 
     @property
     def head(self) -> Entry:
+        """The group's assistant message, or the message outside of groups."""
         return self.entries[0]
 
     @property
-    def stored(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.seq]
-
-    @property
     def is_open(self) -> bool:
-        return self.head.usability == Usability.OPEN
-
-    @property
-    def tokens(self) -> int:
-        return sum(entry.tokens for entry in self.entries)
+        """Whether a call of the group is unanswered."""
+        return self.entries[0].usability == Usability.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +95,14 @@ class WindowPlan:
     shorten_to: int | None = None
     """The tokens that the newest group, the only one, must be shortened to before the plan holds."""
 
-    @property
-    def entries(self) -> list[Entry]:
-        """All of the window's messages in reading order."""
-        front = () if self.front is None else (self.front,)
-        return [*self.pins, *front, *(entry for unit in self.units for entry in unit.entries)]
+    entries: Sequence[Entry] = field(init=False)
+    """All of the window's messages in reading order."""
+
+    def __post_init__(self) -> None:
+        entries = [*self.pins] if self.front is None else [*self.pins, self.front]
+        for unit in self.units:
+            entries += unit.entries
+        object.__setattr__(self, "entries", entries)
 
 
 def tail_of(settings: WindowSettings, body_bytes: int) -> Tail:
@@ -135,44 +134,44 @@ def plan_window(
     """
     by_tokens = settings.mode == WindowMode.TOKENS
 
-    def price(entries: Iterable[Entry]) -> int:
-        return sum(entry.tokens for entry in entries) if by_tokens else sum(1 for _ in entries)
+    def price(unit: Unit) -> int:
+        return unit.tokens if by_tokens else len(unit.entries)
 
-    pins, pins_price = _pins(settings, opening, price)
+    pins, pins_price = _pins(settings, opening)
     pinned = {entry.seq for entry in pins}
-    units = _units([entry for entry in tail if entry.seq not in pinned])
+    units = _units([entry for entry in tail if entry.seq not in pinned] if pinned else tail)
     if settings.open_calls == OpenCalls.SYNTHESIZE:
         _synthesize(units, extra, count)
     if not units:
         return WindowPlan(pins, None, (), over_limit=False)
 
-    newest_price = price(units[0].entries)
-    used = pins_price + newest_price
+    used = pins_price + price(units[0])
     if used > settings.limit:
         return _oversize(settings, pins, units[0], room=settings.limit - pins_price, needed=used)
     chosen = [units[0]]
     for unit in units[1:]:
-        used += price(unit.entries)
-        if used > settings.limit:
-            used -= price(unit.entries)
+        unit_price = price(unit)
+        if used + unit_price > settings.limit:
             break
+        used += unit_price
         chosen.append(unit)
-    front = _front(settings, chosen, used, price, {entry.seq: entry for entry in tail}, extra)
-    return WindowPlan(pins, front, tuple(reversed(chosen)), over_limit=False)
+    front = None
+    if settings.start_with_user:
+        front = _front(settings, chosen, used, price, {entry.seq: entry for entry in tail}, extra)
+    return WindowPlan(pins, front, chosen[::-1], over_limit=False)
 
 
-def _pins(
-    settings: WindowSettings, opening: Sequence[Entry], price: Callable[[Iterable[Entry]], int]
-) -> tuple[Sequence[Entry], int]:
+def _pins(settings: WindowSettings, opening: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
+    """The opening messages that take at most half the limit, and their price."""
     if not settings.pin_system:
         return (), 0
     pins: list[Entry] = []
     used = 0
     for entry in opening:
-        entry_price = price((entry,))
-        if 2 * (used + entry_price) > settings.limit:
+        price = entry.tokens if settings.mode == WindowMode.TOKENS else 1
+        if 2 * (used + price) > settings.limit:
             break
-        used += entry_price
+        used += price
         pins.append(entry)
     return pins, used
 
@@ -184,10 +183,14 @@ def _units(tail: Sequence[Entry]) -> list[Unit]:
     units: list[Unit] = []
     group: list[Entry] = []
     for entry in tail:
-        group.append(entry)
-        if entry.seq == entry.head:
-            units.append(Unit(group[::-1]))
+        if entry.seq != entry.head:
+            group.append(entry)
+        elif group:
+            entries = [entry, *reversed(group)]
+            units.append(Unit(entries, sum(member.tokens for member in entries)))
             group = []
+        else:
+            units.append(Unit([entry], entry.tokens))
     return units
 
 
@@ -208,6 +211,7 @@ def _synthesize(units: Sequence[Unit], extra: Mapping[int, StoredMessage], count
         answered = {index for entry in unit.entries for index in entry.answers}
         results = [_interrupted(head, index, call, count) for index, call in enumerate(calls) if index not in answered]
         unit.entries = sorted([*unit.entries, *results], key=_reading_order)
+        unit.tokens += sum(result.tokens for result in results)
 
 
 def _reading_order(entry: Entry) -> tuple[int, int, int]:
@@ -256,7 +260,7 @@ def _front(
     settings: WindowSettings,
     chosen: list[Unit],
     used: int,
-    price: Callable[[Iterable[Entry]], int],
+    price: Callable[[Unit], int],
     tail: Mapping[int, Entry],
     extra: Mapping[int, StoredMessage],
 ) -> Entry | None:
@@ -264,20 +268,18 @@ def _front(
 
     Where even the newest unit alone leaves no room, the limit wins and the units stay as they are.
     """
-    if not settings.start_with_user:
-        return None
     kept = len(chosen)
     while (head := chosen[kept - 1].head).role != Role.USER and head.prior_user:
         front = tail.get(head.prior_user) or extra.get(head.prior_user)
         if front is None:
             raise NeedsMessages([head.prior_user])
-        if used + price((front,)) <= settings.limit:
+        if used + price(Unit([front], front.tokens)) <= settings.limit:
             del chosen[kept:]
             return front
         if kept == 1:
             return None
         kept -= 1
-        used -= price(chosen[kept].entries)
+        used -= price(chosen[kept])
     del chosen[kept:]
     return None
 
@@ -288,7 +290,8 @@ def with_shortened(plan: WindowPlan, shortened: Sequence[StoredMessage] | None) 
         return WindowPlan(plan.pins, plan.front, plan.units, over_limit=True)
     (unit,) = plan.units
     seqs = [new.seq for new, old in zip(shortened, unit.entries, strict=True) if new.tokens != old.tokens]
-    return WindowPlan(plan.pins, plan.front, (Unit(list(shortened)),), over_limit=False, shortened=seqs)
+    tokens = sum(message.tokens for message in shortened)
+    return WindowPlan(plan.pins, plan.front, (Unit(list(shortened), tokens),), over_limit=False, shortened=seqs)
 
 
 def left_out(record: Record, settings: WindowSettings, plan: WindowPlan) -> LeftOut:
@@ -312,8 +315,12 @@ def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) ->
     """
     late: list[int] = []
     open_: list[tuple[int, list[int]]] = []
-    earliest_behind: float = float("inf")
+    earliest_behind = record.last_seq + 1
     for unit in reversed(plan.units):
+        if len(unit.entries) == 1 and not unit.is_open:
+            # Its place and the moment it became visible are one: it is never late itself.
+            earliest_behind = unit.entries[0].seq if unit.entries[0].seq < earliest_behind else earliest_behind
+            continue
         if unit.is_open:
             open_.append((unit.head.seq, [entry.seq for entry in unit.entries]))
             visible_at = unit.head.seq

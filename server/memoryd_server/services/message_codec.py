@@ -105,9 +105,8 @@ def encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> No
 def encode_message(message: StoredMessage, into: message_pb2.Message) -> None:
     """Writes a stored message into an empty protocol message."""
     into.id = message.id
-    if message.seq:
-        into.seq = message.seq
-    into.role = message_pb2.Role.ValueType(message.role)
+    into.seq = message.seq
+    into.role = message.role  # type: ignore[assignment]  # The values are the same.
     into.token_count = message.tokens
     encode_time(message.created, into.create_time)
     if message.name is not None:
@@ -119,10 +118,13 @@ def encode_message(message: StoredMessage, into: message_pb2.Message) -> None:
     if message.extra:
         into.extra = message.extra
     if message.content is not None:
-        content = into.content
-        content.SetInParent()
+        into.content.SetInParent()
+        parts = into.content.parts
         for part in decode_parts(message.content):
-            _ENCODERS[type(part)](part, content.parts.add())
+            if isinstance(part, Text):  # Most are.
+                parts.add().text = part.text
+            else:
+                _ENCODERS[type(part)](part, parts.add())
 
 
 def _encode_text(part: Text, into: message_pb2.Part) -> None:
@@ -186,8 +188,8 @@ _ENCODERS: Final[dict[type[Part], Callable[..., None]]] = {
 
 def encode_time(microseconds: int, into: Timestamp) -> None:
     """Writes a time into a Timestamp."""
-    into.seconds, rest = divmod(microseconds, _MICROSECOND)
-    into.nanos = rest * 1_000
+    into.seconds = microseconds // _MICROSECOND
+    into.nanos = microseconds % _MICROSECOND * 1_000
 
 
 def decode_time(field: str, time: Timestamp) -> int:

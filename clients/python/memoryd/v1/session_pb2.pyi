@@ -128,7 +128,7 @@ class Session(_message.Message):
     open_message_count: _builtins.int
     """How many of the messages belong to groups with an unanswered call. Output only."""
     orphan_message_count: _builtins.int
-    """How many of the messages hold nothing but results without their calls. Output only."""
+    """How many of the messages no window shows, since they are results without their calls. Output only."""
     open_call_count: _builtins.int
     """How many calls still wait for their results. Output only."""
     last_seq: _builtins.int

@@ -65,7 +65,7 @@ class _LeftOutReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeftOut
     LEFT_OUT_REASON_LIMIT: _LeftOutReason.ValueType  # 1
     """They did not fit."""
     LEFT_OUT_REASON_ORPHAN_RESULT: _LeftOutReason.ValueType  # 2
-    """They hold nothing but results without their calls."""
+    """They are results without their calls."""
     LEFT_OUT_REASON_OPEN_TOOL_CALL: _LeftOutReason.ValueType  # 3
     """They belong to a group with an unanswered call."""
 
@@ -77,7 +77,7 @@ LEFT_OUT_REASON_UNSPECIFIED: LeftOutReason.ValueType  # 0
 LEFT_OUT_REASON_LIMIT: LeftOutReason.ValueType  # 1
 """They did not fit."""
 LEFT_OUT_REASON_ORPHAN_RESULT: LeftOutReason.ValueType  # 2
-"""They hold nothing but results without their calls."""
+"""They are results without their calls."""
 LEFT_OUT_REASON_OPEN_TOOL_CALL: LeftOutReason.ValueType  # 3
 """They belong to a group with an unanswered call."""
 Global___LeftOutReason: _TypeAlias = LeftOutReason  # noqa: Y015
@@ -123,13 +123,15 @@ class LeftOut(_message.Message):
     limit_count: _builtins.int
     """The number of messages that did not fit."""
     limit_from_seq: _builtins.int
-    """The lowest seq that did not fit; 0 when all fit."""
+    """The lowest seq of what did not fit, by the heads of groups; 0 when all fit."""
     limit_to_seq: _builtins.int
-    """The highest seq that did not fit; 0 when all fit. Between the two, messages may still be in the window, such as one
-    that start_with_user put in front.
+    """The highest seq of what did not fit, by the heads of groups; 0 when all fit. The range may hold messages that were left
+    out for another reason, and the one that start_with_user put in front.
     """
     orphan_result_count: _builtins.int
-    """The number of messages in the whole history that hold nothing but results without their calls."""
+    """The number of messages in the whole history that are results without their calls. (A USER message with such results
+    and something else is shown without them, and does not count here.)
+    """
     open_tool_call_count: _builtins.int
     """The number of messages in the whole history that are left out for an unanswered call; 0 unless open_calls is OMIT."""
     @_builtins.property

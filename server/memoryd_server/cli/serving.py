@@ -1,0 +1,222 @@
+"""`memoryd serve` and `memoryd config`: running a server, and what it would run with."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.terminal import Failure, out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memoryd_server.config import SettingLine, Settings
+
+WRONG_SETTING = 2
+"""The exit status for a setting that is wrong, as for a flag that does not exist."""
+
+_UNITS = {"BYTES": "bytes", "MESSAGES": "messages", "TOKENS": "tokens", "SECONDS": "s"}
+
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")]
+Store = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=URL", help="A store: sqlite:///relative.db, sqlite:////absolute.db or memory://. Repeatable."
+    ),
+]
+DefaultStore = Annotated[str | None, typer.Option(metavar="NAME", help="The store of requests that name none.")]
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the SQLite file is when no store is configured.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A TOML file of settings; also the environment's MEMORYD_CONFIG.")
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Vocabulary of sessions that do not say: o200k_base, cl100k_base or estimate."),
+]
+DrainSeconds = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="How long calls may go on after SIGTERM or Ctrl-C.")
+]
+Reflection = Annotated[
+    bool | None, typer.Option("--reflection/--no-reflection", help="Whether to serve gRPC reflection.")
+]
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="console (for people) or json (for programs).")]
+Insecure = Annotated[
+    bool | None,
+    typer.Option("--insecure", help="Listen outside of loopback although callers are not authenticated."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    """The settings that flags give, as `load_settings` takes them."""
+
+    overrides: Mapping[str, Any]
+    config_file: Path | None
+
+    @classmethod
+    def of(cls, config_file: Path | None, store: list[str] | None, **given: object) -> "_Flags":
+        overrides = {name: value for name, value in given.items() if value is not None}
+        if store:
+            overrides["stores"] = dict(map(_named_store, store))
+        return cls(overrides, config_file)
+
+    def load(self) -> "Settings":
+        from memoryd_server.config import SettingsError, load_settings
+
+        try:
+            return load_settings(self.overrides, self.config_file)
+        except SettingsError as error:
+            raise Failure(f"a setting is wrong.\n{error}", status=WRONG_SETTING) from error
+
+
+def _named_store(text: str) -> tuple[str, dict[str, str]]:
+    name, separator, url = text.partition("=")
+    if not separator or not name or not url:
+        raise Failure(
+            f"--store {text}: write NAME=URL, for example --store main=sqlite:///memoryd.db", status=WRONG_SETTING
+        )
+    return name, {"url": url}
+
+
+def serve(
+    listen: Listen = None,
+    store: Store = None,
+    default_store: DefaultStore = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    tokenizer: Tokenizer = None,
+    drain_seconds: DrainSeconds = None,
+    reflection: Reflection = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    insecure: Insecure = None,
+) -> None:
+    """Run a server until SIGTERM or Ctrl-C.
+
+    Without any flag it keeps everything in a SQLite file of your data directory, durably, and listens on
+    127.0.0.1:7600, for this machine alone. Each setting can also come from the environment (MEMORYD_LISTEN …) or from a
+    TOML file; `memoryd config` shows what is in force.
+
+    Examples:
+      memoryd serve
+
+      memoryd serve --listen 127.0.0.1:7700 --store main=sqlite:////var/lib/memoryd/main.db
+    """
+    settings = _Flags.of(
+        config,
+        store,
+        listen=listen,
+        default_store=default_store,
+        data_dir=data_dir,
+        tokenizer=tokenizer,
+        drain_seconds=drain_seconds,
+        reflection=reflection,
+        log_level=log_level,
+        log_format=log_format,
+        insecure=insecure,
+    ).load()
+    from memoryd_server.app import run
+
+    if not settings.stores:
+        _make_directory(settings.data_dir.expanduser())
+    raise typer.Exit(run(settings))
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(
+            f"a setting is wrong.\ndata_dir: the directory {path} cannot be made ({error.strerror}); choose another with "
+            f"--data-dir (MEMORYD_DATA_DIR)",
+            status=WRONG_SETTING,
+        ) from error
+
+
+def config(
+    listen: Listen = None,
+    store: Store = None,
+    default_store: DefaultStore = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    tokenizer: Tokenizer = None,
+    drain_seconds: DrainSeconds = None,
+    reflection: Reflection = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    insecure: Insecure = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Show the settings that are in force, where each comes from, and the limits.
+
+    Takes the flags of `memoryd serve`, to show what it would run with. Secrets are masked.
+
+    Example:
+      MEMORYD_LISTEN=127.0.0.1:7700 memoryd config --drain-seconds 5
+    """
+    flags = _Flags.of(
+        config,
+        store,
+        listen=listen,
+        default_store=default_store,
+        data_dir=data_dir,
+        tokenizer=tokenizer,
+        drain_seconds=drain_seconds,
+        reflection=reflection,
+        log_level=log_level,
+        log_format=log_format,
+        insecure=insecure,
+    )
+    settings = flags.load()
+    from memoryd_server import limits
+    from memoryd_server.config import describe
+
+    lines = describe(settings, flags.overrides, flags.config_file)
+    if as_json:
+        rows = {line.name: {"value": line.value, "source": line.source, "help": line.help} for line in lines}
+        typer.echo(json.dumps({"settings": rows, "limits": limits.describe()}))
+    else:
+        _print_config(lines, limits.describe())
+
+
+def _print_config(lines: "Sequence[SettingLine]", limits: Mapping[str, int]) -> None:
+    from rich.table import Table
+
+    console = out()
+    settings = Table(box=None, pad_edge=False, header_style="dim")
+    settings.add_column("Setting", no_wrap=True)
+    settings.add_column("Value", overflow="fold", style="bold")
+    settings.add_column("From", overflow="fold")
+    for line in lines:
+        settings.add_row(line.name, one_line(line.value), one_line(line.source))
+    console.print(settings)
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("Limit", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    for name, value in limits.items():
+        table.add_row(*_limit(name, value))
+    console.print(table)
+
+
+def _limit(name: str, value: int) -> tuple[str, str]:
+    """A limit in words, and its value with its unit."""
+    words = name.lower().split("_")
+    what = " ".join(word for word in words if word not in ("bytes", "seconds")).replace("max ", "")
+    if "BYTES" in name:
+        return what, _binary(value)
+    return what, f"{value:,} s" if "SECONDS" in name else f"{value:,}"
+
+
+def _binary(size: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:g} {unit}"
+    return f"{size:,} bytes"

@@ -1,24 +1,20 @@
 """The store contract (design sections 5 and 8). Its docstrings are binding for every adapter; `tests/stores` holds the
-one
-suite that all of them pass.
+one suite that all of them pass.
 
 The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip
-where
-the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a change
-as
-a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear and update are that one
-mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not another
-mechanism.
+where the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a
+change as a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear and update
+are that one mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not
+another mechanism.
 
 Rules that hold for every method:
 
 - Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
-session's
-  incarnation too, so that nothing of an earlier life is ever taken for the new one.
+  session's incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
 - A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
-all.
+  all.
 - Methods may be called from one event loop only, any number at once.
 """
 
@@ -77,8 +73,7 @@ class StoreInfo:
     capabilities: tuple[StoreCapability, ...]
     secret: bytes
     """32 random bytes, made once for the life of the data and shared by all servers on it: keys the digests of content
-    and
-    of page tokens, so that tokens of another store are not accepted."""
+    and of page tokens, so that tokens of another store are not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,8 @@ class Tail:
     """Which of a session's newest messages to load.
 
     The walk goes backwards in reading order over messages of the given usabilities and ends with the message that
-    brings it to
-    `messages` or to `tokens`, whichever is first, but never inside the newest group: that one always comes whole.
+    brings it to `messages` or to `tokens`, whichever is first, but never inside the newest group: that one always comes
+    whole. A message whose head is removed is passed over with it.
     """
 
     usabilities: Collection[Usability]
@@ -106,11 +101,10 @@ class Tail:
     """From 1; None for no bound."""
     opening: bool = False
     """Whether to load the opening too: the messages from first_seq through opening_to, in order, ending with the one
-    that
-    brings them to half of `messages` or of `tokens`, or takes them beyond it."""
+    that brings them to half of `messages` or of `tokens`, or takes them beyond it."""
     body_bytes: int = 0
-    """Bodies come along if the sizes of tail and opening together do not exceed this; decided before any body is read.
-    Otherwise bare entries come."""
+    """Bodies come along if the sizes of tail and opening together, each message once, do not exceed this. Otherwise
+    bare entries come; finding out reads no more bodies than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +203,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Some of the change's look-ups were there already. Nothing of the change is made. Told in preference to
-    Conflict.
-    """
+    """Some of the change's look-ups were there already. Nothing of the change is made. Told rather than Conflict."""
 
     lookups: Sequence[Lookup]
     """All of the change's look-ups that were there, as first stored."""
@@ -250,8 +242,7 @@ class HistoryStore(ABC):
         """Reads messages by seq, of one moment with the record.
 
         Returns: the record and those of the messages that are there and not removed, in the order of `seqs`; None when
-        there is
-        no such session or it has another incarnation.
+        there is no such session or it has another incarnation.
         Raises: StoreUnavailable.
         """
 
@@ -287,12 +278,9 @@ class HistoryStore(ABC):
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
         Changes are made in their order; a change may rest on the one before it. The refusal of one (Conflict, Known)
-        leaves
-        the others as they are. A birth also makes the session and its agent appear in lists; index entries are written
-        before
-        or with what they point to. A change of `user_id` moves the session between the lists of users. `removed` makes
-        the
-        session appear in `list_purgeable`.
+        leaves the others as they are. A birth also makes the session and its agent appear in lists; index entries are
+        written before or with what they point to. A change of `user_id` moves the session between the lists of users.
+        `removed` makes the session appear in `list_purgeable`.
 
         Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the
         store is.
@@ -340,8 +328,8 @@ class AgentStore(ABC):
     @abstractmethod
     async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
         """The agents of a tenant that have settings or had a session, whose name is greater than `after`, by name in
-        the order
-        of its UTF-8 bytes. Raises: StoreUnavailable."""
+        the order of its UTF-8 bytes. Raises: StoreUnavailable.
+        """
 
 
 class Store(HistoryStore, AgentStore):

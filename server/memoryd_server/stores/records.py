@@ -117,7 +117,8 @@ class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session's one small document (design section 1). Every change of a session is a compare-and-set on its
-    (incarnation, version). At most `limits.MAX_RECORD_BYTES` encoded."""
+    (incarnation, version). At most `limits.MAX_RECORD_BYTES` encoded.
+    """
 
     incarnation: str
     """32 hexadecimal digits, random, new whenever the session is born."""
@@ -163,8 +164,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """What readers must not see although it may still be stored."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """What is known about a stored message without its body: enough to plan a window."""
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What is known about a stored message without its body: enough to plan a window.
+
+    Not for the garbage collector: it can be in no cycle, and millions of them would make collections long.
+    """
 
     seq: int
     """Its place in the session, from 1."""

@@ -105,8 +105,17 @@ def written(message: Message, form: Form) -> Source | None:
 
 
 def _blocks(parts: Iterable[Part], tags: Mapping[str, Any]) -> list[Any]:
-    blocks = [_block(part, tags.get(str(index))) for index, part in enumerate(parts)]
-    return [block for block in blocks if block is not None]
+    tagged = [(part, tags.get(str(index))) for index, part in enumerate(parts)]
+    return [_block(part, tag) for part, tag in tagged if tag or not _is_refused(part)]
+
+
+def _is_refused(part: Part) -> bool:
+    """Whether Anthropic refuses the block of a part: empty text, and thinking without its signature."""
+    match part:
+        case Text("") | Refusal("") | Reasoning(_, ""):
+            return True
+        case _:
+            return False
 
 
 def _content(blocks: list[Any], actual: Any, by_itself: str) -> Source:
@@ -124,16 +133,13 @@ def _content(blocks: list[Any], actual: Any, by_itself: str) -> Source:
 
 
 def _block(part: Part, tag: Any) -> Any:
-    """The block of a part; None for what Anthropic refuses: empty text, and thinking without its signature."""
     match part:
         case Text(text) | Refusal(text):
-            return {"type": "text", "text": text} if text or tag == NATIVE else None
+            return {"type": "text", "text": text}
         case Reasoning(_, signature) if tag == REDACTED:
             return {"type": "redacted_thinking", "data": signature}
         case Reasoning(text, signature):
-            return (
-                {"type": "thinking", "thinking": text, "signature": signature} if signature or tag == NATIVE else None
-            )
+            return {"type": "thinking", "thinking": text, "signature": signature}
         case Media():
             return media_block(part) or {"type": "text", "text": mention(part)}
         case Data(json):

@@ -1,0 +1,95 @@
+"""What is to be reached, and whether it was. A bar that is missed is told, loudly; it fails nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from tests.bench.cases import CaseResult, Subject
+from tests.bench.measuring import Measured
+
+_FLOOR_RATIOS: Final = {
+    ("load_window_20", "in_memory"): 1.3,
+    ("load_window_20", "sqlite"): 1.5,
+    ("append_1", "in_memory"): 1.4,
+    ("append_1", "sqlite"): 2.0,
+}
+"""How much of the floor's p50 an operation may take, for one caller."""
+
+_FLOOR_OVER_BARE: Final = 1.3
+"""How much of a bare server's p50 the floor may take: else the floor would hide what it should show."""
+
+_LONG_OVER_SHORT: Final = 1.25
+"""How much of its p50 on the shortest history an operation may take on the longest, for one caller."""
+
+_SQLITE_APPENDS_OVER_FLOOR: Final = 0.4
+"""How much of the floor's calls a second durable appends reach at least, for many callers on sessions of their own."""
+
+_MEMORY_MB: Final = 220
+_MEMORY_GROWTH_MB: Final = 20
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A figure and its bound."""
+
+    store: str
+    what: str
+    measured: float
+    bound: float
+    at_least: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        return self.measured >= self.bound if self.at_least else self.measured <= self.bound
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The memory of a server in MB (10^6 bytes)."""
+
+    store: str
+    after_start: float
+    before: float
+    """After all operations were called for a while on a session that is not measured."""
+    after: float
+    """After everything."""
+    peak: float
+
+
+def bars_of(result: CaseResult) -> Iterator[Bar]:
+    """The bars of one case."""
+    what = f"{result.operation}, {result.callers} callers" if result.callers > 1 else result.operation
+    yield Bar(result.store, f"{what}: floor over bare", result.floor.p50_over(result.bare), _FLOOR_OVER_BARE)
+    if result.callers == 1:
+        yield from _bars_of_one_caller(result)
+    elif result.store == "sqlite" and result.operation == "append_1":
+        for subject, measured in result.subjects.items():
+            share = measured.throughput_over(result.floor)
+            of = f"{what}, history {subject.history:,}: calls/s over floor"
+            yield Bar(result.store, of, share, _SQLITE_APPENDS_OVER_FLOOR, at_least=True)
+
+
+def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
+    bound = _FLOOR_RATIOS.get((result.operation, result.store))
+    if bound is not None:
+        for subject, measured in result.subjects.items():
+            what = f"{subject.operation}, history {subject.history:,}: p50 over floor"
+            yield Bar(result.store, what, measured.p50_over(result.floor), bound)
+    lengths = _by_length(result)
+    if len(lengths) > 1 and result.operation != "list_page":
+        (short, on_short), (long, on_long) = lengths[0], lengths[-1]
+        what = f"{result.operation}: p50 at {long.history:,} over {short.history:,}"
+        yield Bar(result.store, what, on_long.p50_over(on_short), _LONG_OVER_SHORT)
+
+
+def _by_length(result: CaseResult) -> Sequence[tuple[Subject, Measured]]:
+    mixed = [item for item in result.subjects.items() if item[0].operation == result.operation]
+    return sorted(mixed, key=lambda item: item[0].history)
+
+
+def bars_of_memory(memory: Memory) -> Iterator[Bar]:
+    """The bars of a server's memory."""
+    if memory.store == "sqlite":
+        yield Bar(memory.store, "server memory, peak MB", memory.peak, _MEMORY_MB)
+        yield Bar(memory.store, "server memory, MB grown", memory.after - memory.before, _MEMORY_GROWTH_MB)

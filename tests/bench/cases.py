@@ -1,0 +1,131 @@
+"""What is measured against what.
+
+A case is one operation at one number of callers on one store. Its sides take turns: the operation on a history of each
+length, its floor on the same server, and the same floor on a bare server. So the ratios to the floor, between
+histories, and of floor to bare server all come from the same rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from tests.bench import operations, sessions
+from tests.bench.floor import path, prepare_floor
+from tests.bench.histories import Ending, Writer
+from tests.bench.measuring import Measured, Round, Side, compare, run_slice
+from tests.bench.operations import Operation
+from tests.bench.options import Options
+from tests.bench.sessions import SessionPlan
+
+_FLOOR: Final = "floor"
+_BARE: Final = "bare"
+
+_WARM_UP_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A history on which an operation is measured, under the names that rows have."""
+
+    operation: str
+    history: int
+    sessions: tuple[SessionPlan, ...]
+    """For each caller, the session that it calls for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What was measured of a case."""
+
+    store: str
+    operation: str
+    callers: int
+    subjects: Mapping[Subject, Measured]
+    floor: Measured
+    bare: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operation at one number of callers on one store."""
+
+    store: str
+    operation: Operation
+    callers: int
+    subjects: Sequence[Subject]
+
+    async def run(self, server: grpc.aio.Channel, bare: grpc.aio.Channel, options: Options) -> CaseResult:
+        """Measures it. Raises: WrongAnswer, grpc.aio.AioRpcError."""
+        longest = max(self.subjects, key=lambda subject: subject.history)
+        call = _callable(server, self.operation.method, self.operation)
+        answer = await call(self.operation.request(longest.sessions[0].key, Writer(f"{self.name}/first")))
+        self.operation.check(answer)
+        for channel in (server, bare):
+            await prepare_floor(channel, self.operation, answer)
+
+        sides = {str(number): self._side(call, subject) for number, subject in enumerate(self.subjects)}
+        for name, channel in ((_FLOOR, server), (_BARE, bare)):
+            sides[name] = self._side(_callable(channel, path(self.operation), self.operation), longest, name)
+        measured = await compare(
+            sides, rounds=options.rounds, slices=options.slices, slice_seconds=options.slice_seconds
+        )
+        return CaseResult(
+            self.store,
+            self.operation.name,
+            self.callers,
+            {subject: measured[str(number)] for number, subject in enumerate(self.subjects)},
+            measured[_FLOOR],
+            measured[_BARE],
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self.store}/{self.operation.name}/{self.callers}"
+
+    def _side(self, call: Callable[[Any], Any], subject: Subject, role: str = "") -> Side:
+        requests = []
+        for caller, session in enumerate(subject.sessions):
+            writer = Writer(f"{self.name}/{role or session.name}/{subject.history}/{caller}")
+            requests.append(partial(self.operation.request, session.key, writer))
+        return Side(call, requests, self.operation.check)
+
+
+def cases(store: str, options: Options) -> Iterator[Case]:
+    """All cases of a store. Those that only read come first: appended messages would change what is read."""
+    for operation in sorted(map(operations.ALL.__getitem__, options.operations), key=lambda one: one.appends):
+        for callers in options.callers:
+            yield Case(store, operation, callers, list(_subjects(operation, callers, options)))
+
+
+def _subjects(operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    for length in sorted(options.histories):
+        everyones = tuple(sessions.session_of(length, caller * operation.appends) for caller in range(callers))
+        yield Subject(operation.name, length, everyones)
+    if operation.name == sessions.OPERATION_PAST_ENDINGS:
+        for kind in Ending:
+            session = sessions.session_with(kind)
+            yield Subject(f"{operation.name}_past_{kind.value}", session.length, (session,) * callers)
+
+
+async def warm_up(server: grpc.aio.Channel, options: Options) -> None:
+    """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
+    while it serves."""
+    key = sessions.WARM_UP.key
+    for operation in map(operations.ALL.__getitem__, options.operations):
+        writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers))]
+        requests = [partial(operation.request, key, writer) for writer in writers]
+        side = Side(_callable(server, operation.method, operation), requests, operation.check)
+        await run_slice(side, _WARM_UP_SECONDS, Round())
+
+
+def _callable(channel: grpc.aio.Channel, method: str, operation: Operation) -> Callable[[Any], Any]:
+    return channel.unary_unary(
+        method,
+        request_serializer=operation.request_type.SerializeToString,
+        response_deserializer=operation.answer_type.FromString,
+    )

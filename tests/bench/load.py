@@ -1,0 +1,84 @@
+"""Fills a store before it is measured: through the engine, so that it holds exactly what the service would have stored.
+
+    python -m tests.bench.load FILE PLANS    (a SQLite file; sessions as `sessions.write_plans` writes them)
+
+A file is filled by a process of its own, which ends before the server starts: the server's memory is then that of
+serving alone. What lives in a server's memory is loaded in there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from memoryd.v1 import message_pb2 as pb
+from memoryd_server import logs
+from memoryd_server.app import open_stores
+from memoryd_server.engine import histories, tokens
+from memoryd_server.engine.runtime import Runtime
+from memoryd_server.services.calls import DEFAULT_TENANT
+from memoryd_server.services.message_codec import decode_messages
+from memoryd_server.stores.records import SessionKey
+from tests.bench.child import announce
+from tests.bench.sessions import AGENT, SessionPlan, read_plans
+from tests.bench.settings import server_settings
+
+BATCH: Final = 128
+"""Messages of an append: few enough that their tokens are counted at once, so that appends keep their order."""
+TOGETHER: Final = 16
+"""Appends that share a commit."""
+
+
+async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callable[[int], None]) -> None:
+    """Appends the messages of all sessions; tells now and then how many so far."""
+    tokens.counter(runtime.defaults.tokenizer)
+    gc.disable()  # All that is made here stays: looking for what does not would take most of the time.
+    try:
+        loaded = 0
+        for plan in plans:
+            messages = plan.messages()
+            while batches := [batch for _ in range(TOGETHER) if (batch := list(islice(messages, BATCH)))]:
+                await _append(runtime, plan, batches)
+                loaded += sum(map(len, batches))
+                progress(loaded)
+            await _verify(runtime, plan)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+async def _append(runtime: Runtime, plan: SessionPlan, batches: Sequence[Sequence[pb.Message]]) -> None:
+    key = _key(plan)
+    appends = (histories.append(runtime, histories.Append(key, decode_messages(batch))) for batch in batches)
+    answers = await asyncio.gather(*appends)
+    seqs = [appended.seq for answer in answers for appended in answer]
+    if seqs != list(range(seqs[0], seqs[0] + len(seqs))):
+        raise RuntimeError("the appends of a history were stored in another order: lower BATCH")
+
+
+async def _verify(runtime: Runtime, plan: SessionPlan) -> None:
+    loaded = await runtime.store.load(_key(plan))
+    if loaded is None or loaded.record.messages != plan.length:
+        raise RuntimeError(f"session {plan.name} does not hold {plan.length:,} messages: {loaded}")
+
+
+def _key(plan: SessionPlan) -> SessionKey:
+    return SessionKey(DEFAULT_TENANT, AGENT, plan.name)
+
+
+async def main(file: Path, plans: Path) -> None:
+    settings = server_settings("sqlite", file)
+    logs.set_up(settings.log_level, settings.log_format)
+    async with open_stores(settings) as stores:
+        await load(stores.pick(""), read_plans(plans), lambda loaded: announce(loaded=loaded))
+
+
+if __name__ == "__main__":
+    uvloop.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

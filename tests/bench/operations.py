@@ -1,0 +1,118 @@
+"""The calls that are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from memoryd.v1.history_service_pb2 import (
+    LIST_ORDER_DESCENDING,
+    AppendMessagesRequest,
+    AppendMessagesResponse,
+    ListMessagesRequest,
+    ListMessagesResponse,
+)
+from memoryd.v1.policy_pb2 import WINDOW_MODE_MESSAGES, WINDOW_MODE_TOKENS, WindowOptions
+from memoryd.v1.session_pb2 import SessionKey
+from memoryd.v1.window_service_pb2 import LoadWindowRequest, LoadWindowResponse
+from tests.bench.histories import Writer
+
+_WINDOW_MESSAGES: Final = 20
+_WINDOW_TOKENS: Final = 2_000
+_PAGE_MESSAGES: Final = 100
+_LARGEST_GROUP: Final = 4
+"""Messages of the largest tool group, whose place at a window's end may stay empty."""
+_LARGEST_GROUP_TOKENS: Final = 600
+
+
+class WrongAnswer(Exception):
+    """A call was answered, but not with what it must hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A call that is measured."""
+
+    name: str
+    method: str
+    """Its path on the wire."""
+    request_type: type[Message]
+    answer_type: type[Message]
+    request: Callable[[SessionKey, Writer], Message]
+    """Makes a request for a session; appends take their messages from the writer."""
+    is_right: Callable[[Any], bool]
+    """Whether an answer holds what it must, in O(1)."""
+    appends: bool = False
+
+    def check(self, answer: object) -> None:
+        """Raises: WrongAnswer."""
+        if not self.is_right(answer):
+            raise WrongAnswer(f"{self.name} was answered with:\n{str(answer)[:2_000]}")
+
+
+def _window_of(options: WindowOptions) -> Callable[[SessionKey, Writer], LoadWindowRequest]:
+    return lambda key, _: LoadWindowRequest(session=key, options=options)
+
+
+def _is_window_of_messages(answer: LoadWindowResponse) -> bool:
+    return _WINDOW_MESSAGES - _LARGEST_GROUP < len(answer.messages) <= _WINDOW_MESSAGES
+
+
+def _is_window_of_tokens(answer: LoadWindowResponse) -> bool:
+    return _WINDOW_TOKENS - _LARGEST_GROUP_TOKENS < answer.stats.window_token_count <= _WINDOW_TOKENS
+
+
+def _is_answer_to(appended: int) -> Callable[[AppendMessagesResponse], bool]:
+    return lambda answer: len(answer.messages) == appended and answer.messages[-1].seq > appended
+
+
+ALL: Final = {
+    operation.name: operation
+    for operation in (
+        Operation(
+            "load_window_20",
+            "/memoryd.v1.WindowService/LoadWindow",
+            LoadWindowRequest,
+            LoadWindowResponse,
+            _window_of(WindowOptions(mode=WINDOW_MODE_MESSAGES, limit=_WINDOW_MESSAGES)),
+            _is_window_of_messages,
+        ),
+        Operation(
+            "load_window_2000t",
+            "/memoryd.v1.WindowService/LoadWindow",
+            LoadWindowRequest,
+            LoadWindowResponse,
+            _window_of(WindowOptions(mode=WINDOW_MODE_TOKENS, limit=_WINDOW_TOKENS)),
+            _is_window_of_tokens,
+        ),
+        Operation(
+            "list_page",
+            "/memoryd.v1.HistoryService/ListMessages",
+            ListMessagesRequest,
+            ListMessagesResponse,
+            lambda key, _: ListMessagesRequest(session=key, page_size=_PAGE_MESSAGES, order=LIST_ORDER_DESCENDING),
+            lambda answer: len(answer.messages) == _PAGE_MESSAGES,
+        ),
+        Operation(
+            "append_1",
+            "/memoryd.v1.HistoryService/AppendMessages",
+            AppendMessagesRequest,
+            AppendMessagesResponse,
+            lambda key, writer: AppendMessagesRequest(session=key, messages=[writer.plain()]),
+            _is_answer_to(1),
+            appends=True,
+        ),
+        Operation(
+            "append_10",
+            "/memoryd.v1.HistoryService/AppendMessages",
+            AppendMessagesRequest,
+            AppendMessagesResponse,
+            lambda key, writer: AppendMessagesRequest(session=key, messages=writer.ten()),
+            _is_answer_to(10),
+            appends=True,
+        ),
+    )
+}

@@ -1,0 +1,37 @@
+"""What a run of the benchmarks measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+STORES: Final = ("in_memory", "sqlite")
+OPERATIONS: Final = ("load_window_20", "load_window_2000t", "list_page", "append_1", "append_10")
+"""Reads come first: what the others append is plain, and would change what a window holds."""
+HISTORIES: Final = (100, 10_000, 1_000_000)
+CALLERS: Final = (1, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The part of the whole that is measured, and how long."""
+
+    stores: tuple[str, ...] = STORES
+    operations: tuple[str, ...] = OPERATIONS
+    histories: tuple[int, ...] = HISTORIES
+    """Messages of a history."""
+    callers: tuple[int, ...] = CALLERS
+    """Calls under way at once."""
+    rounds: int = 5
+    slices: int = 4
+    """Turns that each side takes in a round."""
+    slice_seconds: float = 0.125
+    out: Path = Path("build/bench.json")
+    profile: bool = False
+    """Whether to record where the server spends its time, instead of comparing."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether anything is appended: each caller then needs a session of its own."""
+        return any(name.startswith("append") for name in self.operations)

@@ -1,0 +1,88 @@
+"""Which sessions a run needs, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from memoryd.v1 import message_pb2 as pb
+from memoryd.v1.session_pb2 import SessionKey
+from tests.bench.histories import Ending, ending, history
+from tests.bench.options import Options
+
+AGENT: Final = "bench"
+
+LONGEST_OF_EACH_CALLER: Final = 10_000
+"""Every caller appends to a session of its own. Beyond this length only the first caller's is as long as the history
+asks; those of the others have this length."""
+
+ENDING_MESSAGES: Final = 5_000
+"""Messages at the end of a history that windows must step over."""
+MESSAGES_BEFORE_ENDING: Final = 5_000
+
+
+OPERATION_PAST_ENDINGS: Final = "load_window_20"
+"""The operation that is also measured on histories with such an ending."""
+
+
+class SessionPlan(msgspec.Struct, frozen=True):
+    """A session and what it holds."""
+
+    name: str
+    mixed: int
+    """Messages of the usual mix."""
+    ending: Ending | None = None
+    """What follows them, `ENDING_MESSAGES` of it."""
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(agent=AGENT, session_id=self.name)
+
+    @property
+    def length(self) -> int:
+        return self.mixed + (ENDING_MESSAGES if self.ending else 0)
+
+    def messages(self) -> Iterator[pb.Message]:
+        """What it holds, oldest first."""
+        return chain(history(self.mixed), ending(self.ending, ENDING_MESSAGES) if self.ending else ())
+
+
+def session_of(length: int, caller: int) -> SessionPlan:
+    """The session to which a caller appends; the first caller's is also the one that all read.
+
+    Names have one length, so that requests have one size.
+    """
+    mixed = length if caller == 0 else min(length, LONGEST_OF_EACH_CALLER)
+    return SessionPlan(f"{mixed:09d}-{caller:03d}", mixed)
+
+
+def session_with(kind: Ending) -> SessionPlan:
+    """A session whose last messages are of no use to windows."""
+    return SessionPlan(f"{kind.value:_>13}", MESSAGES_BEFORE_ENDING, kind)
+
+
+WARM_UP: Final = SessionPlan("______warm_up", LONGEST_OF_EACH_CALLER)
+"""A session that is not measured."""
+
+
+def needed(options: Options) -> list[SessionPlan]:
+    """All sessions of a run, short ones first."""
+    writers = max(options.callers) if options.appends else 1
+    plans = {session_of(length, caller) for length in options.histories for caller in range(writers)} | {WARM_UP}
+    if OPERATION_PAST_ENDINGS in options.operations:
+        plans |= {session_with(kind) for kind in Ending}
+    return sorted(plans, key=lambda plan: (plan.length, plan.name))
+
+
+def write_plans(path: Path, plans: Iterable[SessionPlan]) -> None:
+    """Hands the sessions on to another process."""
+    path.write_bytes(msgspec.json.encode(list(plans)))
+
+
+def read_plans(path: Path) -> list[SessionPlan]:
+    """The inverse of `write_plans`."""
+    return msgspec.json.decode(path.read_bytes(), type=list[SessionPlan])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import URL, NullPool, create_engine, event
+from sqlalchemy import URL, Connection, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from memoryd_server.limits import MIB
@@ -70,17 +71,20 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+def _begin(connection: Connection) -> None:
+    driver_connection: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+    retry_while_locked(lambda: driver_connection.execute("BEGIN IMMEDIATE"))
+
+
 class SQLiteStore(Store):
     """Keeps everything in a SQLite file, durably, for any number of servers on one machine."""
 
     def __init__(self, url: URL) -> None:
-        """Raises: ImportError and `sqlalchemy.exc.NoSuchModuleError` when the URL's driver is missing."""
+        """The URL names a file, and the driver `pysqlite` or none (`registry` sees to it)."""
         self._name = url.render_as_string(hide_password=True)
         # Transactions are begun by statements of our own, never by the driver.
-        self._engine = create_engine(
-            url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": LOCK_SECONDS}
-        )
-        event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        self._engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": 0})
+        event.listen(self._engine, "begin", _begin)
         self._statements = Statements(self._engine.dialect)
         self._writer = HoldingThreads(
             "memoryd-sqlite-writer", 1, self._open_writer, close_held=Writer.close, after_call=Writer.tidy
@@ -112,25 +116,31 @@ class SQLiteStore(Store):
         self._engine.dispose()
 
     def _open_writer(self) -> Writer:
-        connection = self._connect()
-        self._use_log(connection)
-        with self._engine.begin() as migration:
-            upgrade(migration)
-        for pragma in WRITE_PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        return Writer(connection, self._statements)
+        with self._connection() as connection:
+            self._use_log(connection)
+            with self._engine.begin() as migration:
+                upgrade(migration)
+            for pragma in WRITE_PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            return Writer(connection, self._statements)
 
     def _open_reader(self) -> Reader:
-        connection = self._connect()
-        for pragma in READ_PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        return Reader(connection, self._statements)
+        with self._connection() as connection:
+            for pragma in READ_PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            return Reader(connection, self._statements)
 
-    def _connect(self) -> sqlite3.Connection:
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection of the driver itself, to keep; closed if setting it up fails."""
         pooled = self._engine.raw_connection()
         connection: sqlite3.Connection = pooled.driver_connection  # type: ignore[assignment]
         pooled.detach()
-        return connection
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
         """Switches the file to a write-ahead log, for which SQLite itself does not wait until the file is free."""

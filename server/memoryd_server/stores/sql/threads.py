@@ -46,6 +46,7 @@ class HoldingThreads(Generic[Held]):
     async def start(self) -> None:
         """Starts the threads. Raises: what opening raised, after ending those that were started."""
         loop = self._loop = asyncio.get_running_loop()
+        self._jobs = SimpleQueue()
         opened = []
         for number in range(self._count):
             ready, ended = loop.create_future(), loop.create_future()

@@ -14,7 +14,7 @@ from memoryd_server.engine.content import encode_parts
 from memoryd_server.engine.errors import Reason, RequestError, session_not_found
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.policies import check_policy, merge_policy
-from memoryd_server.stores.base import Change, Version
+from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
     Lookup,
     LookupKind,
@@ -63,11 +63,6 @@ class AppendInput:
     settings: SessionSettings
     new_ids: Sequence[str]
     """For each message, its id: as sent, or made by the server."""
-
-
-def version_of(record: Record | None) -> Version | None:
-    """The state that a change of this record rests on."""
-    return None if record is None else Version(record.incarnation, record.version)
 
 
 def birth(settings: SessionSettings, tokenizer: str, now: int) -> Record:
@@ -154,7 +149,7 @@ def plan_append(
     active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
     new = replace(placed, version=base.version + 1, activity=now if active else base.activity)
     _check_size(new)
-    return Change(wanted.key, version_of(record), new, messages, completed, lookups), tuple(answer)
+    return Change(wanted.key, record, new, messages, completed, lookups), tuple(answer)
 
 
 def plan_clear(record: Record | None, key: SessionKey, now: int) -> tuple[Change | None, int]:
@@ -172,13 +167,14 @@ def plan_clear(record: Record | None, key: SessionKey, now: int) -> tuple[Change
         last_user=0,
         messages=0,
         tokens=0,
+        bytes=0,
         open_messages=0,
         orphan_messages=0,
         open_calls=(),
         open_groups=(),
         removed=_removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
     )
-    return Change(key, version_of(record), new), record.messages
+    return Change(key, record, new), record.messages
 
 
 def _removing(record: Record, removed: RemovedRange) -> tuple[RemovedRange, ...]:
@@ -193,7 +189,7 @@ def plan_forget_removed(record: Record | None, key: SessionKey, purged: RemovedR
     if record is None or purged not in record.removed:
         return None, None
     kept = tuple(removed for removed in record.removed if removed != purged)
-    return Change(key, version_of(record), replace(record, version=record.version + 1, removed=kept)), None
+    return Change(key, record, replace(record, version=record.version + 1, removed=kept)), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +232,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
         policy=policy,
     )
     _check_size(new)
-    return Change(key, version_of(record), new), new
+    return Change(key, record, new), new
 
 
 def check_etag(given: str, current: str) -> None:

@@ -169,21 +169,25 @@ class Committer:
         """Takes the tickets of the next commit: oldest first, none of a session that is under way."""
         group: list[_Ticket[Any]] = []
         passed: list[_Ticket[Any]] = []
+        sessions: set[SessionKey] = set()
+        most_sessions = self._store.commit_limits.sessions
         weight = 0
         while self._waiting and len(group) < limits.MAX_GROUP_COMMIT_CHANGES:
             ticket = self._waiting.popleft()
             if ticket.done.done():
                 continue
-            if ticket.key in self._busy:
+            full = most_sessions is not None and len(sessions) >= most_sessions and ticket.key not in sessions
+            if ticket.key in self._busy or full:
                 passed.append(ticket)
                 continue
             if group and weight + ticket.weight > limits.MAX_GROUP_COMMIT_BYTES:
                 self._waiting.appendleft(ticket)
                 break
             group.append(ticket)
+            sessions.add(ticket.key)
             weight += ticket.weight
         self._waiting.extendleft(reversed(passed))
-        self._busy.update(ticket.key for ticket in group)
+        self._busy |= sessions
         return group
 
     async def _fly(self, group: list[_Ticket[Any]]) -> None:
@@ -292,8 +296,11 @@ class Committer:
             case Conflict() if ticket.key in failed:
                 # It rested on a change of this very commit that was refused: not a sign of contention.
                 self._waiting.append(ticket)
-            case Conflict():
-                self.records.drop(ticket.key)
+            case Conflict(record=record):
+                if record is None:
+                    self.records.drop(ticket.key)
+                else:
+                    self.records.put(ticket.key, record)
                 failed.add(ticket.key)
                 self.stats.conflicts += 1
                 self._retry_later(ticket)

@@ -141,7 +141,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
     completed: list[int] = []
     ledger: _Ledger | None = None
     opening_to, last_user = record.opening_to, record.last_user
-    tokens, largest = record.tokens, record.largest
+    tokens, size, largest = record.tokens, record.bytes, record.largest
     open_messages, orphan_messages = record.open_messages, record.orphan_messages
 
     for seq, message in enumerate(batch, first):
@@ -150,6 +150,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         placed = Placement(seq, seq, 0, Usability.USABLE, len(calls), (), last_user)
         placements.append(placed)
         tokens += message.tokens
+        size += message.size
         largest = max(largest, message.size)
         if message.role in (Role.SYSTEM, Role.DEVELOPER) and seq in (record.first_seq, opening_to + 1):
             opening_to = seq
@@ -191,6 +192,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
             last_user=last_user,
             messages=record.messages + len(batch),
             tokens=tokens,
+            bytes=size,
             open_messages=open_messages,
             orphan_messages=orphan_messages,
             largest=largest,

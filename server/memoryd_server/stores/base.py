@@ -12,6 +12,7 @@ Rules that hold for every method:
 - Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
   session's incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
+- Look-ups live as long as the session's name is in use and at least 24 hours beyond: no method drops them one by one.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
 - A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
   all.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memoryd_server.stores.records import (
     AgentRecord,
@@ -177,10 +178,11 @@ class Change:
     """A change of one session: the new record and whatever goes with it."""
 
     key: SessionKey
-    expected: Version | None
-    """The state that it rests on; None when no session may exist yet."""
+    previous: Record | None
+    """The record that it rests on; None when no session may exist yet. Its incarnation and version are the compare-and-set's;
+    what else differs from the new record tells which index entries must move, without a read."""
     record: Record
-    """The new record. Its incarnation is the expected one, or new at a birth; its version is the expected one plus 1,
+    """The new record. Its incarnation is the previous one, or new at a birth; its version is the previous one plus 1,
     or 1.
     """
     messages: Sequence[StoredMessage] = ()
@@ -189,6 +191,11 @@ class Change:
     """Heads of groups whose last call is answered: their stored messages turn from OPEN to USABLE."""
     lookups: Sequence[Lookup] = ()
     """Ids that must all be new in the session, in this life and in any before."""
+
+    @property
+    def expected(self) -> Version | None:
+        """The state that the session must be in; None when no session may exist yet."""
+        return None if self.previous is None else Version(self.previous.incarnation, self.previous.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +206,9 @@ class Committed:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The session was not in the expected state. Nothing of the change is made."""
+
+    record: Record | None = field(default=None, compare=False)
+    """The session's record as it is, from an adapter that has it at hand: it spares the next attempt a read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +228,9 @@ class CommitLimits:
 
     concurrency: int = 1
     """How many commits may be under way at once, never two that hold the same session."""
+    sessions: int | None = None
+    """How many sessions one commit may hold; None for any number. 1 where each session has a node of its own, so that the
+    failure of one does not leave others in the dark."""
 
 
 class HistoryStore(ABC):
@@ -229,6 +242,7 @@ class HistoryStore(ABC):
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
         """Reads a session's record and, with `tail`, its newest usable messages and its opening, all of one moment.
 
+        Usability and order are those of the record's moment: never a group of which one part is completed and another not.
         Costs O(what is answered), whatever the length of the history and the number of its orphans and open groups.
 
         Returns: None when there is no such session.
@@ -277,8 +291,11 @@ class HistoryStore(ABC):
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
-        Changes are made in their order; a change may rest on the one before it. The refusal of one (Conflict, Known)
-        leaves the others as they are. A birth also makes the session and its agent appear in lists; index entries are
+        Those of one session are made in their order, and one may rest on the one before it; those of different sessions may
+        be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never sends a
+        commit again unless it recognises its own: automatic retries of drivers are off, since a repeated compare-and-set
+        would answer Conflict for a change that was made. The change's own messages carry their final usability;
+        `completed` is about messages that were stored before. A birth also makes the session and its agent appear in lists; index entries are
         written before or with what they point to. A change of `user_id` moves the session between the lists of users.
         `removed` makes the session appear in `list_purgeable`.
 

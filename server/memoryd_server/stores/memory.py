@@ -200,7 +200,7 @@ class InMemoryStore(Store):
             if known:
                 return Known(known)
         if change.expected != (session.version if session else None):
-            return Conflict()
+            return Conflict(session.record if session else None)
         if session is None:
             session = self._be_born(change)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from memoryd_server.stores.base import Change, Committed, Conflict, Known, Outcome, Version
-from memoryd_server.stores.records import AgentRecord, Lookup, LookupKind, Record, SessionKey, encode_record
+from memoryd_server.stores.records import AgentRecord, Lookup, LookupKind, Record, SessionKey, decode_record, encode_record
 from memoryd_server.stores.sql.errors import is_busy
 from memoryd_server.stores.sql.reader import find_lookups
 from memoryd_server.stores.sql.rows import row_of_agent, row_of_lookup, row_of_message
@@ -115,6 +115,10 @@ class Writer:
         row = self._execute(self._sql.session_state, key).fetchone()
         return None if row is None else _State._make(row)
 
+    def _record(self, key: SessionKey) -> Record | None:
+        row = self._execute(self._sql.session, key).fetchone()
+        return None if row is None else decode_record(row[2])
+
     def _apply(self, change: Change) -> Outcome:
         """Makes a change, or refuses it before anything of it is written."""
         state = self._state(change.key)
@@ -122,7 +126,7 @@ class Writer:
         if known:
             return Known(known)
         if change.expected != (None if state is None else Version(state.incarnation, state.version)):
-            return Conflict()
+            return Conflict(self._record(change.key))
         if state is None:
             session, life = self._be_born(change.key, change.record), FIRST_LIFE
         else:

@@ -179,7 +179,8 @@ class Change:
 
     key: SessionKey
     previous: Record | None
-    """The record that it rests on; None when no session may exist yet. Its incarnation and version are the compare-and-set's;
+    """The record that it rests on; None when no session may exist yet. Its incarnation and version are the
+    compare-and-set's;
     what else differs from the new record tells which index entries must move, without a read."""
     record: Record
     """The new record. Its incarnation is the previous one, or new at a birth; its version is the previous one plus 1,
@@ -229,7 +230,8 @@ class CommitLimits:
     concurrency: int = 1
     """How many commits may be under way at once, never two that hold the same session."""
     sessions: int | None = None
-    """How many sessions one commit may hold; None for any number. 1 where each session has a node of its own, so that the
+    """How many sessions one commit may hold; None for any number. 1 where each session has a node of its own, so that
+    the
     failure of one does not leave others in the dark."""
 
 
@@ -242,7 +244,8 @@ class HistoryStore(ABC):
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
         """Reads a session's record and, with `tail`, its newest usable messages and its opening, all of one moment.
 
-        Usability and order are those of the record's moment: never a group of which one part is completed and another not.
+        Usability and order are those of the record's moment: never a group of which one part is completed and another
+        not.
         Costs O(what is answered), whatever the length of the history and the number of its orphans and open groups.
 
         Returns: None when there is no such session.
@@ -291,11 +294,15 @@ class HistoryStore(ABC):
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
-        Those of one session are made in their order, and one may rest on the one before it; those of different sessions may
-        be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never sends a
-        commit again unless it recognises its own: automatic retries of drivers are off, since a repeated compare-and-set
+        Those of one session are made in their order, and one may rest on the one before it; those of different
+        sessions may
+        be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never
+        sends a
+        commit again unless it recognises its own: automatic retries of drivers are off, since a repeated
+        compare-and-set
         would answer Conflict for a change that was made. The change's own messages carry their final usability;
-        `completed` is about messages that were stored before. A birth also makes the session and its agent appear in lists; index entries are
+        `completed` is about messages that were stored before. A birth also makes the session and its agent appear in
+        lists; index entries are
         written before or with what they point to. A change of `user_id` moves the session between the lists of users.
         `removed` makes the session appear in `list_purgeable`.
 

@@ -151,7 +151,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
     """How many tokens they have."""
     bytes: int = 0
-    """The sizes of these messages together: where that is little, a load need not look at sizes before it reads bodies."""
+    """The sizes of these messages together: where that is little, a load need not look at sizes before it reads
+    bodies.
+    """
     open_messages: int = 0
     """How many of them are OPEN."""
     orphan_messages: int = 0

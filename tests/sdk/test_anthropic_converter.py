@@ -1,10 +1,11 @@
 """Messages of Anthropic's API go there and back without loss (design section 3: conversion loses nothing)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd import (
@@ -69,7 +70,7 @@ def test_all_shapes_together_come_back_in_order() -> None:
     assert exact(to_anthropic(stored(from_anthropic(**conversation)))) == exact(conversation)
 
 
-@settings(derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.lists(anthropic_messages(), max_size=4))
 def test_any_conversation_comes_back_equal(sources: list[dict[str, Any]]) -> None:
     assert exact(to_anthropic(stored(from_anthropic(sources)))) == exact({"messages": sources})
@@ -82,7 +83,7 @@ def test_plain_conversations_need_hardly_any_extra() -> None:
         "",
         "",
         "",
-        '{"anthropic":{"parts":{"1":{"content":"list"}}}}',
+        '{"anthropic":{"parts":{"1":{"content":"list"}},"results":[0,1]}}',
         "",
     ]
 
@@ -119,6 +120,25 @@ def test_shortened_texts_stay_shortened() -> None:
             by_user(result(content=[text("012[shortened]", **CACHED)], is_error=False), text("012[shortened]")),
         ]
     }
+
+
+def test_results_that_a_window_left_out_take_their_notes_along() -> None:
+    """A window shows a USER message without the results whose calls are gone (invariant 6); the rest stays itself."""
+    source = by_user(
+        result("a", content="1", is_error=False, **CACHED),
+        text("Go on.", **CACHED),
+        result("b", content=[text("2")], is_error=False),
+        {"type": "hologram"},
+    )
+    (message,) = from_anthropic([source])
+    assert message.content is not None
+    for left, expected in (
+        ([0, 1, 2, 3], source),
+        ([1, 3], by_user(text("Go on.", **CACHED), {"type": "hologram"})),
+        ([1, 2, 3], by_user(text("Go on.", **CACHED), result("b", content="2"), {"type": "hologram"})),
+    ):
+        shown = replace(message, content=tuple(message.content[index] for index in left))
+        assert to_anthropic([shown]) == {"messages": [expected]}
 
 
 def test_what_is_read_into_which_fields() -> None:

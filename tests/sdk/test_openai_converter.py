@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from memoryd import (
     Data,
@@ -54,7 +54,7 @@ def test_all_shapes_together_come_back_in_order() -> None:
     assert exact(to_openai(stored(from_openai(sources)))) == exact(sources)
 
 
-@settings(derandomize=True, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500)
 @given(openai_messages())
 def test_any_message_comes_back_equal(source: dict[str, Any]) -> None:
     assert exact(to_openai(stored(from_openai([source])))) == exact([source])

@@ -261,12 +261,17 @@ _BY_REASON: Mapping[str, type[MemorydError]] = _by_reason(MemorydError)
 
 
 def typed_error(failed: Any, address: str, method: str, timeout: float) -> MemorydError:
-    """The typed error of a failed call: `failed` is gRPC's error, sync or async, which share no base that says what
-    they have.
+    """The typed error of a failed call, caused by `failed`: gRPC's error, sync or async.
 
     A reason that this SDK does not know gives the class of the status. Without an ErrorInfo of memoryd the error comes
     from the transport, and the text says which address was tried.
     """
+    error = _decoded(failed, address, method, timeout)
+    error.__cause__ = failed
+    return error
+
+
+def _decoded(failed: Any, address: str, method: str, timeout: float) -> MemorydError:
     code = failed.code()
     text = failed.details() or ""
     info = _error_info(failed.trailing_metadata() or ())

@@ -72,7 +72,7 @@ class SessionInfo:
     open_message_count: int
     """How many of the messages belong to groups with an unanswered call."""
     orphan_message_count: int
-    """How many of the messages hold nothing but results without their calls."""
+    """How many of the messages no window shows, since they are results without their calls."""
     open_call_count: int
     """How many calls still wait for their results."""
     last_seq: int

@@ -31,7 +31,7 @@ class LeftOutReason(StrEnum):
     LIMIT = "limit"
     """They did not fit."""
     ORPHAN_RESULT = "orphan_result"
-    """They hold nothing but results without their calls."""
+    """They are results without their calls."""
     OPEN_TOOL_CALL = "open_tool_call"
     """They belong to a group with an unanswered call."""
 
@@ -51,11 +51,13 @@ class LeftOut:
     limit_count: int
     """The number of messages that did not fit."""
     limit_from_seq: int
-    """The lowest seq that did not fit; 0 when all fit."""
+    """The lowest seq of what did not fit, by the heads of groups; 0 when all fit."""
     limit_to_seq: int
-    """The highest seq that did not fit; 0 when all fit."""
+    """The highest seq of what did not fit, by the heads of groups; 0 when all fit. The range may hold messages that
+    were left out for another reason."""
     orphan_result_count: int
-    """The number of messages in the whole history that hold nothing but results without their calls."""
+    """The number of messages in the whole history that are results without their calls. (A USER message with such
+    results and something else is shown without them.)"""
     open_tool_call_count: int
     """The number of messages in the whole history that are left out for an unanswered call."""
     messages: tuple[LeftOutMessage, ...]

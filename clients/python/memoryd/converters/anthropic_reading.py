@@ -54,6 +54,9 @@ def _read(source: Mapping[str, Any], where: str, form: Form) -> Message:
         # What the parts and the form do not say of the source is in its difference from what would be written.
         if patch := difference(source, written(message, form)):
             form["patch"] = patch
+        places = [index for index, part in enumerate(parts) if isinstance(part, ToolResult)]
+        if places and form:
+            form["results"] = places
         return replace(message, extra=write_form(form, FORMAT))
     except TypeError as error:
         raise ValueError(f"{where} holds what JSON cannot ({error}); give plain data, as model_dump() does") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd.converters.media import base64_text, is_url, mention
-from memoryd.converters.source_form import NATIVE, Form, noted, patched, read_form
+from memoryd.converters.source_form import NATIVE, Form, aligned, noted, patched, read_form
 from memoryd.jsontext import UNREADABLE, json_value
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Refusal, Role, Text, ToolCall, ToolResult
 
@@ -45,7 +45,7 @@ def write_messages(messages: Iterable[Message]) -> tuple[str | list[Any] | None,
     opening: list[Source] = []
     turns: list[Turn] = []
     for message in messages:
-        form = read_form(message.extra, FORMAT)
+        form = aligned(read_form(message.extra, FORMAT), message.content or ())
         before = written(message, form)
         if before is None:
             continue

@@ -6,10 +6,11 @@ differs from what the converter would write by itself, so a plain message has no
 the parts hold: texts that a window shortened stay shortened on the way back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memoryd.jsontext import encodable, json_text, json_value
+from memoryd.messages import Part, ToolResult
 
 Form = dict[str, Any]
 
@@ -29,10 +30,36 @@ def write_form(form: Form, format: str) -> str:
     return json_text({format: form}) if form else ""
 
 
-def noted(form: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def noted(form: Mapping[str, Any], key: str) -> Form:
     """What a form notes under a key, about parts or calls by their index; empty where it notes nothing."""
     value = form.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def aligned(form: Form, parts: Sequence[Part]) -> Form:
+    """The form for parts of which a window may have left out results: those whose calls are gone (invariant 6).
+
+    What is noted about the other parts moves with them. Which results are left is not known, so what is noted about
+    results is passed over.
+    """
+    places = form.get("results")
+    if not isinstance(places, list) or sum(isinstance(part, ToolResult) for part in parts) == len(places):
+        return form
+    others = [index for index, part in enumerate(parts) if not isinstance(part, ToolResult)]
+    before = [index for index in range(len(others) + len(places)) if index not in places]
+    moved = {str(old): str(new) for old, new in zip(before, others, strict=False)}
+    patch = noted(form, "patch")
+    content = noted(noted(patch, "in"), "content")
+    inner = {"content": content | {"in": _moved(noted(content, "in"), moved)}} if "in" in content else {}
+    return form | {
+        "content": "list",
+        "parts": _moved(noted(form, "parts"), moved),
+        "patch": patch | {"in": noted(patch, "in") | inner},
+    }
+
+
+def _moved(notes: Form, moved: Mapping[str, str]) -> Form:
+    return {moved[index]: note for index, note in notes.items() if index in moved}
 
 
 def kept(value: object) -> str:
@@ -75,5 +102,5 @@ def patched(given: Any, patch: Mapping[str, Any]) -> Any:
         removed = patch.get("del") or []
         remaining = {key: value for key, value in given.items() if key not in removed}
         remaining |= {key: patched(remaining[key], item) for key, item in inner.items() if key in remaining}
-        return remaining | dict(noted(patch, "set"))
+        return remaining | noted(patch, "set")
     return given

@@ -31,8 +31,8 @@ DEFAULT_PAGE_ITEMS: Final = 100
 
 MAX_PAGE_BYTES: Final = 7 * MIB // 2
 """Encoded bytes of the messages of one page, and of a window in one answer (3.5 MiB): under the 4 MiB that a default
-gRPC
-client receives, with room for framing and stats."""
+gRPC client receives, with room for framing and stats.
+"""
 
 MAX_PAGE_SCAN: Final = 10_000
 """Seqs that one page with a filter examines: a rare match must not read the whole history in one call."""
@@ -51,8 +51,8 @@ MAX_RECORD_BYTES: Final = 64 * KIB
 
 MAX_SETTINGS_BYTES: Final = 40 * KIB
 """Encoded bytes of a session's labels, user and policy: leaves the record room for its open calls, so that settings
-never
-stand in the way of an append."""
+never stand in the way of an append.
+"""
 
 MAX_OPEN_CALLS: Final = 256
 """Calls that wait for results in one session: they live in its record; beyond it the oldest closes as interrupted."""

@@ -1,10 +1,8 @@
 """Makes changes of sessions: reads a record, plans, commits, and plans again on a conflict (design section 5).
 
 Calls that wait in one process share a commit. Calls for one session in one commit are planned one upon the other, so
-that
-many writers to one session cost one commit and no conflict. A record may come from this process's cache, since a
-commit that
-rests on a stale one is refused by the store; but a refusal or a no-op rests on a fresh read only.
+that many writers to one session cost one commit and no conflict. A record may come from this process's cache, since a
+commit that rests on a stale one is refused by the store; but a refusal or a no-op rests on a fresh read only.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ Answer = TypeVar("Answer")
 Plan = Callable[[Record | None, Sequence[Lookup]], tuple[Change | None, Answer]]
 """Plans a change of a session from its record and from those of its look-ups that are known already.
 
-Returns the change (None when nothing is to be done) and the answer to give once it is committed. Raises what the
-caller shall
-get instead. Must be pure: it may run any number of times.
+Returns the change (None when nothing is to be done) and the answer to give once it is committed. Raises what the caller
+shall get instead. Must be pure: it may run any number of times.
 """
 
 CACHED_RECORDS: Final = 4_096
@@ -125,9 +122,8 @@ class Committer:
     ) -> Answer:
         """Makes the change that `plan` plans, and returns its answer once the store holds it.
 
-        `weight`: bytes of its messages. `ids`: the look-ups that it adds. `deadline`: `time.monotonic()` seconds,
-        until when
-        conflicts are tried again. A cancelled call's change is made whole or not at all.
+        `weight`: bytes of its messages. `ids`: the look-ups that it adds. `deadline`: `time.monotonic()` seconds, until
+        when conflicts are tried again. A cancelled call's change is made whole or not at all.
 
         Raises: what the plan raises; RequestError CONTENTION; StoreUnavailable.
         """

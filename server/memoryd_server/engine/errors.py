@@ -1,6 +1,5 @@
 """The errors that a caller of the engine can meet. They are part of the API: each has a reason, a message that says
-what to
-do, and metadata for programs.
+what to do, and metadata for programs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Tool groups, settled at append (invariants 6 and 17).
 
-Calls and results are paired by position: a call arms its id, the next result with that id consumes it, and an id that
-a later
-message arms again replaces the older call, which then never gets its answer. Calls of one message that share an id
-(some
-providers send empty ids) are answered in their order. A message belongs to the group of the first call that it
-answers; its
-results for calls of other groups, or of none, count as results without a call.
+Calls and results are paired by position: a call arms its id, the next result with that id consumes it, and an id that a
+later message arms again replaces the older call, which then never gets its answer. Calls of one message that share an
+id (some providers send empty ids) are answered in their order. A message belongs to the group of the first call that it
+answers; its results for calls of other groups, or of none, count as results without a call.
 """
 
 from __future__ import annotations
@@ -133,8 +130,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
     """Places a batch behind a session's history.
 
     Returns: the record with its counts, open calls, opening and last user brought forward (version and times as they
-    were);
-    a placement for each message; the heads of groups whose stored messages become usable.
+    were); a placement for each message; the heads of groups whose stored messages become usable.
     """
     first = record.last_seq + 1
     placements: list[Placement] = []

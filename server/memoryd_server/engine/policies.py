@@ -1,6 +1,5 @@
 """Which window options are in force: each field from the request, else the session's stored policy, else the agent's,
-else the
-server's (design section 3).
+else the server's (design section 3).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 append.
 
 The vocabularies come from quicktok, which bundles the official ranks (no network), is linear on pathological text,
-takes
-special markers such as `<|endoftext|>` as plain text in `count`, and releases the interpreter lock.
+takes special markers such as `<|endoftext|>` as plain text in `count`, and releases the interpreter lock.
 """
 
 from __future__ import annotations

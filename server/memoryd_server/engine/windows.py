@@ -1,8 +1,7 @@
 """Windows, planned as pure functions (invariants 6 and 7).
 
 A window is planned on entries, without bodies: pins, then whole groups from the newest back until one does not fit,
-then perhaps
-a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
+then perhaps a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
 """
 
 from __future__ import annotations
@@ -310,8 +309,7 @@ def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) ->
     """SHA-256 over what shapes the window's beginning (design section 3, WindowStats).
 
     Appends make a window grow at its end, except where a group is completed after later messages became visible, or
-    where an
-    open group that is shown gets an answer: the seqs of such groups are part of the digest.
+    where an open group that is shown gets an answer: the seqs of such groups are part of the digest.
     """
     late: list[int] = []
     open_: list[tuple[int, list[int]]] = []

@@ -180,8 +180,8 @@ class Change:
     key: SessionKey
     previous: Record | None
     """The record that it rests on; None when no session may exist yet. Its incarnation and version are the
-    compare-and-set's;
-    what else differs from the new record tells which index entries must move, without a read."""
+    compare-and-set's; what else differs from the new record tells which index entries must move, without a read.
+    """
     record: Record
     """The new record. Its incarnation is the previous one, or new at a birth; its version is the previous one plus 1,
     or 1.
@@ -231,8 +231,8 @@ class CommitLimits:
     """How many commits may be under way at once, never two that hold the same session."""
     sessions: int | None = None
     """How many sessions one commit may hold; None for any number. 1 where each session has a node of its own, so that
-    the
-    failure of one does not leave others in the dark."""
+    the failure of one does not leave others in the dark.
+    """
 
 
 class HistoryStore(ABC):
@@ -245,8 +245,8 @@ class HistoryStore(ABC):
         """Reads a session's record and, with `tail`, its newest usable messages and its opening, all of one moment.
 
         Usability and order are those of the record's moment: never a group of which one part is completed and another
-        not.
-        Costs O(what is answered), whatever the length of the history and the number of its orphans and open groups.
+        not. Costs O(what is answered), whatever the length of the history and the number of its orphans and open
+        groups.
 
         Returns: None when there is no such session.
         Raises: StoreUnavailable.
@@ -294,17 +294,13 @@ class HistoryStore(ABC):
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
-        Those of one session are made in their order, and one may rest on the one before it; those of different
-        sessions may
-        be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never
-        sends a
-        commit again unless it recognises its own: automatic retries of drivers are off, since a repeated
-        compare-and-set
-        would answer Conflict for a change that was made. The change's own messages carry their final usability;
-        `completed` is about messages that were stored before. A birth also makes the session and its agent appear in
-        lists; index entries are
-        written before or with what they point to. A change of `user_id` moves the session between the lists of users.
-        `removed` makes the session appear in `list_purgeable`.
+        Those of one session are made in their order, and one may rest on the one before it; those of different sessions
+        may be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never
+        sends a commit again unless it recognises its own: automatic retries of drivers are off, since a repeated
+        compare-and-set would answer Conflict for a change that was made. The change's own messages carry their final
+        usability; `completed` is about messages that were stored before. A birth also makes the session and its agent
+        appear in lists; index entries are written before or with what they point to. A change of `user_id` moves the
+        session between the lists of users. `removed` makes the session appear in `list_purgeable`.
 
         Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the
         store is.

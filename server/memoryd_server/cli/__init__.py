@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memoryd_server.cli import serving
+from memoryd_server.cli import demo, importing, serving, viewing
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
 
 app = typer.Typer(
@@ -37,7 +37,12 @@ def _memoryd(
 
 
 app.command("serve")(serving.serve)
+app.command("demo")(demo.demo)
 app.command("config")(serving.config)
+app.command("import")(importing.import_)
+app.command("sessions")(viewing.sessions)
+app.command("history")(viewing.history)
+app.command("window")(viewing.window)
 
 
 def main() -> None:

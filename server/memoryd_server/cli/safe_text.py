@@ -1,4 +1,4 @@
-"""Text from conversations, made safe for a terminal: it can neither move the cursor nor hide or reorder what is shown."""
+"""Text from conversations, made safe for a terminal: it can neither move the cursor nor hide what is shown."""
 
 import unicodedata
 

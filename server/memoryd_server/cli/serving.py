@@ -134,8 +134,8 @@ def _make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(
-            f"a setting is wrong.\ndata_dir: the directory {path} cannot be made ({error.strerror}); choose another with "
-            f"--data-dir (MEMORYD_DATA_DIR)",
+            f"a setting is wrong.\ndata_dir: the directory {path} cannot be made ({error.strerror}); choose another "
+            f"with --data-dir (MEMORYD_DATA_DIR)",
             status=WRONG_SETTING,
         ) from error
 

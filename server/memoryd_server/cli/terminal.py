@@ -37,9 +37,8 @@ def err() -> Console:
 
 def line(console: Console, text: Text) -> None:
     """Prints one line, cut at the width of the terminal."""
-    text.no_wrap = True
-    text.overflow = "ellipsis"
-    console.print(text, crop=True)
+    text.truncate(console.width, overflow="ellipsis")
+    console.print(text, no_wrap=True)
 
 
 def tell(console: Console, message: str, style: str = "") -> None:

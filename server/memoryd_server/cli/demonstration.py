@@ -1,0 +1,216 @@
+"""The demo: a conversation on a real server, told in plain sentences."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text as Line
+
+from memoryd import MemoryClient, MemorydError, Message, assistant, call, system, tool, user
+from memoryd_server.cli.connecting import failure
+from memoryd_server.cli.listing import print_messages
+from memoryd_server.cli.terminal import Failure, out
+from memoryd_server.cli.window_view import Options, draw_window
+
+AGENT: Final = "travel"
+SESSION: Final = "demo"
+STOP_SECONDS: Final = 10
+_ANNOUNCED: Final = "memoryd serves on "
+_ROWS: Final = 40
+_TOKENS: Final = 415
+"""Room for all but one message, so that the group whose results came in another order is part of the window."""
+
+
+def demonstrate() -> None:
+    """Runs the demo. Whatever ends it, the server that it started ends as well."""
+    console = out()
+    began = time.monotonic()
+    with _ended_by_signals(), TemporaryDirectory(prefix="memoryd-demo-") as directory:
+        server = DemoServer(Path(directory))
+        try:
+            _tell_the_story(console, server)
+        except MemorydError as error:
+            raise failure(error, server.address) from error
+        finally:
+            server.end()
+    _say(console, f"The server is stopped and its file removed. That took {time.monotonic() - began:.1f} s. Next:")
+    console.print()
+    for command, what in (
+        ("memoryd serve", "runs a server that keeps what it is told"),
+        ("memoryd import FILE", "brings in your own transcripts"),
+        ("memoryd window SESSION --limit 8", "draws a window of one of them"),
+    ):
+        console.print(Line.assemble("  ", (f"{command:<34}", "bold"), what))
+
+
+def _tell_the_story(console: Console, server: "DemoServer") -> None:
+    _chapter(console, "A server")
+    server.start()
+    _say(console, f"A server runs at {server.address}, on a SQLite file in a temporary directory.")
+    with MemoryClient(server.address) as client:
+        session = client.session(agent=AGENT, id=SESSION)
+
+        _chapter(console, "A conversation")
+        said = conversation()
+        session.append_all(said)
+        _say(
+            console,
+            "An agent made two calls at once, and their results came in the other order, with a message in between. "
+            "Later it was interrupted, so that one call never got its result. The history keeps all of it as it was:",
+        )
+        messages = list(session.messages())
+        console.print()
+        print_messages(console, messages, seq_width=2)
+
+        _chapter(console, "A window of 8 messages")
+        _say(
+            console,
+            "A model is given the newest messages that fit, after the system message, and tool groups only as a whole. "
+            "The interrupted call is left out, since model providers refuse a call without its result:",
+        )
+        console.print()
+        draw_window(console, session, Options(messages=8), rows=_ROWS)
+
+        _chapter(console, f"A window of {_TOKENS} tokens")
+        _say(
+            console,
+            "Here the limit counts tokens, and the interrupted call is shown, with a result made up for it. The results "
+            "of the two calls are read right behind them and in their order, as providers want it:",
+        )
+        console.print()
+        draw_window(console, session, Options(tokens=_TOKENS, open_calls="synthesize"), rows=_ROWS)
+
+        _chapter(console, "An append, twice")
+        more = user("And a window seat, please.")
+        first, again = session.append(more), session.append(more)
+        count = session.info().message_count
+        _say(
+            console,
+            f"The same message was sent twice, as a client does when an answer is lost: both answers say seq "
+            f"{first[0].seq}, {again[0].seq}. The history holds {count} messages: it is stored once.",
+        )
+
+        _chapter(console, "kill -9")
+        before = session.window(messages=8)
+        server.kill()
+        _say(console, "The server was killed in the middle of its work. Another one starts on the same file …")
+        server.start()
+        after = session.window(messages=8)
+        kept = session.info().message_count
+        if kept != count or after.messages != before.messages:
+            raise Failure(f"after the restart there are {kept} messages instead of {count}: please report this")
+        same = after.stats.prefix_digest == before.stats.prefix_digest
+        _say(
+            console,
+            f"… and all {kept} messages are there. The window is the same message for message"
+            + (", and its prefix digest too, so a provider's prompt cache still holds." if same else "."),
+        )
+        _chapter(console, "The end")
+
+
+def conversation() -> list[Message]:
+    """A conversation with all that makes windows hard."""
+    tokyo, oslo = call("get_weather", {"city": "東京"}), call("get_weather", {"city": "Oslo"})
+    lost = call("book_flight", {"to": "OSL", "at": "09:40"})
+    booked = call("book_flight", {"to": "OSL", "at": "09:40"})
+    return [
+        system("You are a travel assistant. Answer briefly."),
+        user("こんにちは! How is the weather in 東京 and in Oslo? 🌤️"),
+        assistant(tool_calls=[tokyo, oslo]),
+        user("Take your time."),
+        tool(oslo.id, '{"celsius": 9, "sky": "rain"}'),
+        tool(tokyo.id, '{"celsius": 24, "sky": "clear"}'),
+        assistant("東京 has 24 °C and a clear sky ☀️, Oslo 9 °C and rain 🌧️."),
+        user("Book me the flight to Oslo at 09:40."),
+        assistant("One moment.", tool_calls=[lost]),
+        user("Hello? Are you still there?"),
+        assistant("I was interrupted, sorry. Shall I try again?"),
+        user("Yes."),
+        assistant(tool_calls=[booked]),
+        tool(booked.id, '{"reference": "KX7PQ2"}'),
+        assistant("Booked: KX7PQ2 ✈️"),
+        user("ありがとう!"),
+    ]
+
+
+class DemoServer:
+    """`memoryd serve` in a process of its own, on a free port and with settings of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.address = "127.0.0.1:0"
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts it, and again at the same address once it has ended. Raises Failure with what it said."""
+        command = [sys.executable, "-m", "memoryd_server", "serve", "--listen", self.address]
+        log = self._directory / "server.log"
+        with log.open("w") as stderr:
+            # In a session of its own, so that Ctrl-C ends the demo and the demo ends the server.
+            self._process = subprocess.Popen(
+                [*command, "--data-dir", str(self._directory), "--log-level", "warning"],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("MEMORYD_")},
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith(_ANNOUNCED):
+            raise Failure(f"the demo's server did not start:\n{log.read_text()[-2_000:]}")
+        self.address = line.removeprefix(_ANNOUNCED).strip()
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Drains it; nothing when it does not run."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Lets the signals that end a process end it the way Ctrl-C does: with all that it started."""
+
+    def end(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    earlier = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _chapter(console: Console, title: str) -> None:
+    console.print()
+    console.print(Rule(Line(title, "bold"), align="left", style="dim"))
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(Line(text))

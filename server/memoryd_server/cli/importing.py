@@ -1,0 +1,129 @@
+"""`memoryd import`: transcripts from files into a server."""
+
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memoryd_server.cli.options import DEFAULT_ADDRESS, Address, Format, Store
+from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.terminal import Failure, err, out, tell
+
+if TYPE_CHECKING:
+    from memoryd_server.cli.transcripts import Source
+    from memoryd_server.cli.transfer import Tally
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="JSON Lines files; - is standard input.", show_default=False)
+    ],
+    format: Annotated[Format, typer.Option(help="What the messages are.")] = Format.OPENAI_CHAT,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            "-a",
+            metavar="NAME",
+            help="Whose sessions they become; without it, the file's name.",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        str, typer.Option(metavar="ID", help="The user who owns the new sessions.", show_default=False)
+    ] = "",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Pass over bad lines, and count them, instead of stopping at the first.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+    store: Store = None,
+) -> None:
+    """Bring transcripts into a server, each exactly once.
+
+    A line is {"session_id": …, "messages": […]} with the messages of one session, or only the array of messages; then
+    the session is named after file and line. With --format anthropic a line may have "system", too. Other keys are
+    passed over.
+
+    You can repeat an import at any time: after an interruption it goes on where it stopped, and of files or transcripts
+    that grew it stores what is new. Nothing is stored twice.
+
+    For example:
+
+    memoryd import --agent support transcripts.jsonl
+    """
+    from memoryd_server.cli.transcripts import STDIN, Source
+
+    if agent is None and STDIN in files:
+        raise Failure("standard input has no name: say whose sessions these are, with --agent NAME", status=2)
+    sources = [Source(path, format, path.stem if agent is None else agent) for path in files]
+    _run(sources, address, store, user=user, skip_bad=skip_bad)
+
+
+def _run(sources: "list[Source]", address: str, store: str | None, *, user: str, skip_bad: bool) -> None:
+    import asyncio
+
+    from memoryd import MemorydError
+    from memoryd_server.cli.connecting import async_client, failure
+    from memoryd_server.cli.progress import Meter
+    from memoryd_server.cli.transcripts import BadLine
+    from memoryd_server.cli.transfer import Tally, transfer
+
+    tally = Tally()
+    began = time.monotonic()
+
+    async def run(meter: Meter) -> None:
+        async with async_client(address, store) as client:
+            await transfer(client, sources, tally, meter, user=user, skip_bad=skip_bad)
+
+    try:
+        sizes = [source.size for source in sources]
+        with Meter(err(), None if None in sizes else sum(size or 0 for size in sizes)) as meter:
+            asyncio.run(run(meter))
+    except BadLine as bad:
+        raise Failure(
+            f"{bad}\n{_so_far(tally)} Mend the line and repeat the command, or pass over bad lines with --skip-bad."
+        ) from bad
+    except OSError as error:
+        raise Failure(f"{one_line(str(error.filename))} cannot be read: {error.strerror}.\n{_so_far(tally)}") from error
+    except MemorydError as error:
+        raise Failure(f"{failure(error, address)}.\n{_so_far(tally)} {_REPEAT}") from error
+    except KeyboardInterrupt as interrupt:
+        raise Failure(f"interrupted.\n{_so_far(tally)} {_REPEAT}", status=INTERRUPTED) from interrupt
+    _summarize(tally, time.monotonic() - began)
+
+
+_REPEAT = "Repeat the command, and it goes on where it stopped."
+
+
+def _so_far(tally: "Tally") -> str:
+    if not tally.sessions and not tally.new:
+        return "Nothing was stored."
+    return f"{_counted(tally.sessions, 'session')} done, {_counted(tally.new, 'new message')} stored."
+
+
+def _summarize(tally: "Tally", seconds: float) -> None:
+    already = f", {tally.known:,} were there already" if tally.known else ""
+    rate = f" ({tally.new / max(seconds, 1e-3):,.0f} messages a second)" if tally.new else ""
+    lines = [
+        f"{_counted(tally.sessions, 'session')}: {_counted(tally.new, 'message')} stored{already}, in {seconds:.1f} s"
+        f"{rate}."
+    ]
+    if tally.empty:
+        lines.append(f"{_counted(tally.empty, 'line')} without messages passed over.")
+    if tally.bad:
+        lines.append(f"{_counted(tally.bad, 'bad line')} skipped.")
+    if tally.example:
+        agent, session = tally.example
+        options = f"{shlex.quote(one_line(session))} --agent {shlex.quote(one_line(agent))}"
+        lines.append(f"Look at one of them: memoryd window {options} --limit 8")
+    for text in lines:
+        tell(out(), text)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

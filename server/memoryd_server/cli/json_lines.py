@@ -1,0 +1,97 @@
+"""What commands print for programs: JSON, one value a line, in ASCII, so that no terminal sees a control code."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import typer
+
+from memoryd import Data, Media, Message, Part, Reasoning, Refusal, SessionInfo, Text, ToolCall, ToolResult, Window
+
+
+def print_line(value: Mapping[str, Any]) -> None:
+    """Prints one JSON object on one line."""
+    typer.echo(json.dumps(value))
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message with the field names of the API; each part has its kind as `type`. Empty fields are left out."""
+    value: dict[str, Any] = {
+        "seq": message.seq,
+        "id": message.id,
+        "role": message.role,
+        "name": message.name,
+        "create_time": _time(message.create_time),
+        "token_count": message.token_count,
+        "run_id": message.run_id or None,
+        "metadata": message.metadata or None,
+        "extra": message.extra or None,
+    }
+    if message.redaction is not None:
+        value["redaction"] = {
+            "redact_time": _time(message.redaction.redact_time),
+            "reason": message.redaction.reason,
+        }
+    given = {name: field for name, field in value.items() if field is not None}
+    return given | {"content": None if message.content is None else _parts(message.content)}
+
+
+def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Reasoning(text, signature):
+            return {"type": "reasoning", "text": text, "signature": signature}
+        case Refusal(text):
+            return {"type": "refusal", "text": text}
+        case Media(type, uri, data, size):
+            source = {"uri": uri} if data is None else {"data": base64.b64encode(data).decode()}
+            return {"type": "media", "media_type": type, **source, "size": size}
+        case Data(text):
+            return {"type": "data", "json": text}
+        case ToolCall(id, name, arguments):
+            return {"type": "tool_call", "id": id, "name": name, "arguments": arguments}
+        case ToolResult(call_id, name, is_error, parts):
+            return {
+                "type": "tool_result",
+                "call_id": call_id,
+                "name": name,
+                "is_error": is_error,
+                "parts": _parts(parts),
+            }
+
+
+def session_json(session: SessionInfo) -> dict[str, Any]:
+    """A session's settings and counts."""
+    value: dict[str, Any] = _plain(asdict(session))
+    return value
+
+
+def window_json(window: Window) -> dict[str, Any]:
+    """A window's messages and stats."""
+    return {"messages": [message_json(message) for message in window], "stats": _plain(asdict(window.stats))}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case datetime():
+            return _time(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return value
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,137 @@
+"""`memoryd sessions`, `history` and `window`: looking at what a server keeps."""
+
+from typing import Annotated
+
+import typer
+
+from memoryd_server.cli.options import (
+    DEFAULT_ADDRESS,
+    Address,
+    AgentOfSession,
+    AsJson,
+    OpenCalls,
+    Oversize,
+    SessionId,
+    Store,
+)
+from memoryd_server.cli.terminal import Failure
+
+
+def sessions(
+    agent: Annotated[
+        str, typer.Option("--agent", "-a", metavar="NAME", help="Only sessions of this agent.", show_default=False)
+    ] = "",
+    user: Annotated[str, typer.Option(metavar="ID", help="Only sessions of this user.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")] = 20,
+    as_json: AsJson = False,
+    address: Address = DEFAULT_ADDRESS,
+    store: Store = None,
+) -> None:
+    """List sessions, the one with the newest activity first.
+
+    For example:
+
+    memoryd sessions --agent assistant --limit 100
+    """
+    from memoryd_server.cli.connecting import connected
+    from memoryd_server.cli.listing import show_sessions
+
+    with connected(address, store) as client:
+        show_sessions(client, agent=agent, user=user, limit=limit, as_json=as_json)
+
+
+def history(
+    session: SessionId,
+    agent: AgentOfSession = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many messages.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="Every message, whatever the limit.")] = False,
+    from_seq: Annotated[
+        int | None, typer.Option(min=1, metavar="SEQ", help="Begin with this message instead of with the last few.")
+    ] = None,
+    to_seq: Annotated[int | None, typer.Option(min=1, metavar="SEQ", help="End with this message.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Whole messages instead of one line each.")] = False,
+    as_json: AsJson = False,
+    address: Address = DEFAULT_ADDRESS,
+    store: Store = None,
+) -> None:
+    """Show the messages of a session, the newest last.
+
+    For example:
+
+    memoryd history user_123 --agent assistant --from-seq 10 --limit 5 --full
+    """
+    from memoryd_server.cli.connecting import connected
+    from memoryd_server.cli.listing import Part, show_history
+
+    with connected(address, store) as client:
+        part = Part(from_seq, to_seq, None if every else limit)
+        show_history(client, session, agent, part, full=full, as_json=as_json)
+
+
+def window(
+    session: SessionId,
+    agent: AgentOfSession = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", help="The limit in messages.", show_default=False)
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", "-t", metavar="N", help="The limit in tokens.", show_default=False)
+    ] = None,
+    pin: Annotated[
+        bool | None,
+        typer.Option("--pin/--no-pin", help="Keep the system messages that open the history.", show_default=False),
+    ] = None,
+    start_with_user: Annotated[
+        bool | None,
+        typer.Option(
+            "--start-with-user/--no-start-with-user",
+            help="Put the newest user message in front of a window that would begin with another role.",
+            show_default=False,
+        ),
+    ] = None,
+    open_calls: Annotated[
+        OpenCalls | None,
+        typer.Option(help="What becomes of tool groups with an unanswered call.", show_default=False),
+    ] = None,
+    oversize: Annotated[
+        Oversize | None,
+        typer.Option(help="What to do when the newest group alone exceeds a token limit.", show_default=False),
+    ] = None,
+    rows: Annotated[
+        int, typer.Option(min=10, metavar="N", help="About how many messages to draw; the rest is folded.")
+    ] = 60,
+    as_json: AsJson = False,
+    address: Address = DEFAULT_ADDRESS,
+    store: Store = None,
+) -> None:
+    """Draw a session's history with the window marked: what a run would be given, what not, and why.
+
+    What you do not say comes from the stored policies of the session and the agent.
+
+    For example:
+
+    memoryd window user_123 --agent assistant --limit 8
+
+    memoryd window user_123 --tokens 4000 --open-calls synthesize
+    """
+    if limit is not None and tokens is not None:
+        raise Failure("a window has one limit: give either --limit (messages) or --tokens", status=2)
+    from memoryd_server.cli.connecting import connected
+    from memoryd_server.cli.window_view import show_window
+
+    with connected(address, store) as client:
+        show_window(
+            client,
+            session,
+            agent,
+            {
+                "messages": limit,
+                "tokens": tokens,
+                "pin_system": pin,
+                "start_with_user": start_with_user,
+                "open_calls": None if open_calls is None else open_calls.value,
+                "oversize": None if oversize is None else oversize.value,
+            },
+            rows=rows,
+            as_json=as_json,
+        )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memoryd_server.stores.base import Change, Committed, Loaded, MessagePage, MessageQuery, Store, Tail, Version
+from memoryd_server.stores.base import Change, Committed, Loaded, MessagePage, MessageQuery, Store, Tail
 from memoryd_server.stores.records import (
     Entry,
     Lookup,
@@ -91,10 +91,6 @@ def new_record(**fields: Any) -> Record:
     )
 
 
-def version_of(record: Record) -> Version:
-    return Version(record.incarnation, record.version)
-
-
 def birth(key: SessionKey, *messages: StoredMessage, lookups: Sequence[Lookup] = (), **fields: Any) -> Change:
     """The change that makes a session."""
     return Change(
@@ -121,6 +117,7 @@ def _grown(record: Record, messages: Sequence[StoredMessage]) -> dict[str, Any]:
         "largest": max([record.largest, *(m.size for m in messages)]),
         "messages": record.messages + len(messages),
         "tokens": record.tokens + sum(m.tokens for m in messages),
+        "bytes": record.bytes + sum(m.size for m in messages),
     }
 
 

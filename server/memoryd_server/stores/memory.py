@@ -76,10 +76,6 @@ class _Session:
     def version(self) -> Version:
         return Version(self.record.incarnation, self.record.version)
 
-    @property
-    def removed_at(self) -> int | None:
-        return min((removed.removed_at for removed in self.record.removed), default=None)
-
     def put(self, message: StoredMessage) -> None:
         self.messages[message.seq] = message
         self.order[message.usability].add(reading_order(message))
@@ -205,10 +201,10 @@ class InMemoryStore(Store):
             session = self._be_born(change)
         else:
             self._update(change.key, session, change.record)
-        for message in change.messages:
-            session.put(message)
         for head in change.completed:
             session.complete(head)
+        for message in change.messages:
+            session.put(message)
         for lookup in change.lookups:
             session.lookups[lookup.kind, lookup.id] = lookup
         return Committed()
@@ -223,21 +219,26 @@ class InMemoryStore(Store):
         return session
 
     def _update(self, key: SessionKey, session: _Session, record: Record) -> None:
-        self._delist(key, session)
-        session.record = record
-        self._enlist(key, session)
+        if _listed(session.record) == _listed(record):
+            session.record = record
+        else:
+            self._delist(key, session)
+            session.record = record
+            self._enlist(key, session)
 
     def _enlist(self, key: SessionKey, session: _Session) -> None:
-        for name in _list_names(key, session.record):
-            self._lists[name].add(Cursor(session.record.activity, session.number))
-        if session.removed_at is not None:
-            self._purgeable.add((session.removed_at, key))
+        activity, user_id, removed_at = _listed(session.record)
+        for name in _list_names(key, user_id):
+            self._lists[name].add(Cursor(activity, session.number))
+        if removed_at is not None:
+            self._purgeable.add((removed_at, key))
 
     def _delist(self, key: SessionKey, session: _Session) -> None:
-        for name in _list_names(key, session.record):
-            self._lists[name].remove(Cursor(session.record.activity, session.number))
-        if session.removed_at is not None:
-            self._purgeable.remove((session.removed_at, key))
+        activity, user_id, removed_at = _listed(session.record)
+        for name in _list_names(key, user_id):
+            self._lists[name].remove(Cursor(activity, session.number))
+        if removed_at is not None:
+            self._purgeable.remove((removed_at, key))
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         found: list[tuple[SessionKey, Record]] = []
@@ -288,10 +289,16 @@ def _matches(message: StoredMessage, query: MessageQuery) -> bool:
     )
 
 
-def _list_names(key: SessionKey, record: Record) -> list[tuple[str, ...]]:
+def _listed(record: Record) -> tuple[int, str, int | None]:
+    """What lists of sessions know of a record."""
+    removed_at = min(removed.removed_at for removed in record.removed) if record.removed else None
+    return record.activity, record.user_id, removed_at
+
+
+def _list_names(key: SessionKey, user_id: str) -> list[tuple[str, ...]]:
     """The lists that hold a session."""
     names = [("tenant", key.tenant), ("agent", key.tenant, key.agent)]
-    return [*names, ("user", key.tenant, record.user_id)] if record.user_id else names
+    return [*names, ("user", key.tenant, user_id)] if user_id else names
 
 
 def _list_name(query: SessionQuery) -> tuple[str, ...]:

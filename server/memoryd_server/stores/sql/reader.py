@@ -144,11 +144,9 @@ class Reader:
 
     def _load_tail(self, session: _Session, tail: Tail) -> Loaded:
         record = session.record
-        stored = record.last_seq - record.first_seq + 1
-        in_opening = max(0, min((tail.messages + 1) // 2, record.opening_to - record.first_seq + 1)) * tail.opening
-        # So many bodies of the tail surely fit. Where they may suffice, one walk with bodies spares another for them.
-        fitting = tail.body_bytes // max(1, record.largest) - in_opening
-        if fitting >= min(tail.messages, stored) or (fitting > 0 and tail.tokens is not None):
+        fitting = _fitting(record, tail)
+        # Where so many may suffice, one walk with bodies spares another for them.
+        if fitting >= tail.messages or (fitting > 0 and tail.tokens is not None):
             walk = self._backwards(session, tail.usabilities, self._sql.messages_backwards, message_of)
             newest = take_tail(islice(walk, fitting + 1), tail)
             if len(newest) <= fitting:
@@ -215,6 +213,14 @@ class Reader:
     def _rows(self, sql: str, runs: Iterable[Row], build: Callable[[Row], AnyEntry]) -> Iterator[AnyEntry]:
         """The rows of a statement, run with one row of parameters after the other, each when it is its turn."""
         return chain.from_iterable(map(build, self._execute(sql, parameters)) for parameters in runs)
+
+
+def _fitting(record: Record, tail: Tail) -> int:
+    """Bodies of so many messages of the tail surely fit, with those of the opening."""
+    if record.bytes <= tail.body_bytes:
+        return sys.maxsize - 1
+    in_opening = min((tail.messages + 1) // 2, record.opening_to - record.first_seq + 1) if tail.opening else 0
+    return tail.body_bytes // max(1, record.largest) - max(0, in_opening)
 
 
 def find_lookups(

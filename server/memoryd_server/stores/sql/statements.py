@@ -32,7 +32,7 @@ LIST_SIZES: Final = (1, 4, 16, 64, 256)
 """The lengths of lists of values that texts exist for: a list is filled up to the next of them, a longer one is cut."""
 
 KEY: Final = ("tenant", "agent", "session_id")
-INDEXED: Final = ("incarnation", "version", "activity", "user_id", "removed_at", "record")
+RECORD: Final = ("incarnation", "version", "activity", "user_id", "removed_at", "record")
 
 Value = TypeVar("Value")
 
@@ -83,11 +83,9 @@ class Statements:
         of_key = [s[name] == bindparam(name) for name in KEY]
         of_session = s.id == bindparam("session")
         self.session = compiled(select(s.id, s.life, s.record).where(*of_key), *KEY)
-        self.session_state = compiled(
-            select(s.id, s.life, s.incarnation, s.version, s.activity, s.user_id, s.removed_at).where(*of_key), *KEY
-        )
-        self.insert_session = compiled(_insert(sessions, *KEY, "life", *INDEXED), *KEY, "life", *INDEXED)
-        self.update_session = compiled(update(sessions).where(of_session).values(_values(INDEXED)), *INDEXED, "session")
+        self.session_state = compiled(select(s.id, s.life, s.incarnation, s.version).where(*of_key), *KEY)
+        self.insert_session = compiled(_insert(sessions, *KEY, "life", *RECORD), *KEY, "life", *RECORD)
+        self.update_session = compiled(update(sessions).where(of_session).values(_values(RECORD)), *RECORD, "session")
         # The usual change: no index knows of it.
         self.update_record = compiled(
             update(sessions).where(of_session).values(_values(("version", "record"))), "version", "record", "session"

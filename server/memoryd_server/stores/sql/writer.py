@@ -8,8 +8,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from memoryd_server.stores.base import Change, Committed, Conflict, Known, Outcome, Version
-from memoryd_server.stores.records import AgentRecord, Lookup, LookupKind, Record, SessionKey, decode_record, encode_record
+from memoryd_server.stores.base import Change, Committed, Conflict, Known, Outcome
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    decode_record,
+    encode_record,
+)
 from memoryd_server.stores.sql.errors import is_busy
 from memoryd_server.stores.sql.reader import find_lookups
 from memoryd_server.stores.sql.rows import row_of_agent, row_of_lookup, row_of_message
@@ -36,9 +44,6 @@ class _State(NamedTuple):
     life: int
     incarnation: str
     version: int
-    activity: int
-    user_id: str | None
-    removed_at: int | None
 
 
 def retry_while_locked(call: Callable[[], Result]) -> Result:
@@ -115,32 +120,35 @@ class Writer:
         row = self._execute(self._sql.session_state, key).fetchone()
         return None if row is None else _State._make(row)
 
-    def _record(self, key: SessionKey) -> Record | None:
-        row = self._execute(self._sql.session, key).fetchone()
-        return None if row is None else decode_record(row[2])
-
     def _apply(self, change: Change) -> Outcome:
         """Makes a change, or refuses it before anything of it is written."""
         state = self._state(change.key)
         known = [] if state is None else self._known(state.id, change.lookups)
         if known:
             return Known(known)
-        if change.expected != (None if state is None else Version(state.incarnation, state.version)):
-            return Conflict(self._record(change.key))
-        if state is None:
+        previous = change.previous
+        if state is None or previous is None:
+            if state is not None or previous is not None:
+                return self._conflict(change.key)
             session, life = self._be_born(change.key, change.record), FIRST_LIFE
         else:
+            if (state.incarnation, state.version) != (previous.incarnation, previous.version):
+                return self._conflict(change.key)
             session, life = state.id, state.life
-            self._update(state, change.record)
+            self._update(session, previous, change.record)
+        for head in change.completed:
+            self._execute(self._sql.complete_group, (session, life, head))
         if change.messages:
             rows = [row_of_message(session, life, message) for message in change.messages]
             self._connection.executemany(self._sql.insert_message, rows)
-        for head in change.completed:
-            self._execute(self._sql.complete_group, (session, life, head))
         if change.lookups:
             rows = [row_of_lookup(session, lookup) for lookup in change.lookups]
             self._connection.executemany(self._sql.insert_lookup, rows)
         return Committed()
+
+    def _conflict(self, key: SessionKey) -> Conflict:
+        row = self._execute(self._sql.session, key).fetchone()
+        return Conflict(None if row is None else decode_record(row[2]))
 
     def _known(self, session: int, lookups: Sequence[Lookup]) -> list[Lookup]:
         known = []
@@ -156,25 +164,22 @@ class Writer:
         assert session is not None
         return session
 
-    def _update(self, state: _State, record: Record) -> None:
-        row = _row_of_record(record)
-        _, version, activity, user_id, removed_at, text = row
-        if (activity, user_id, removed_at) == (state.activity, state.user_id, state.removed_at):
-            self._execute(self._sql.update_record, (version, text, state.id))
+    def _update(self, session: int, previous: Record, record: Record) -> None:
+        if _indexed(previous) == _indexed(record):
+            self._execute(self._sql.update_record, (record.version, encode_record(record).decode(), session))
         else:
-            self._execute(self._sql.update_session, (*row, state.id))
+            self._execute(self._sql.update_session, (*_row_of_record(record), session))
 
     def _add_agent(self, tenant: str, agent: str) -> None:
         self._execute(self._sql.add_agent, row_of_agent(AgentRecord(tenant, agent)))
 
 
+def _indexed(record: Record) -> tuple[int, str | None, int | None]:
+    """What indexes over sessions hold of a record."""
+    removed_at = min(removed.removed_at for removed in record.removed) if record.removed else None
+    return record.activity, record.user_id or None, removed_at
+
+
 def _row_of_record(record: Record) -> tuple[str, int, int, str | None, int | None, str]:
-    """The values of the columns `statements.INDEXED`."""
-    return (
-        record.incarnation,
-        record.version,
-        record.activity,
-        record.user_id or None,
-        min((removed.removed_at for removed in record.removed), default=None),
-        encode_record(record).decode(),
-    )
+    """The values of the columns `statements.RECORD`."""
+    return record.incarnation, record.version, *_indexed(record), encode_record(record).decode()

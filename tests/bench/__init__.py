@@ -16,6 +16,7 @@ meets all sides alike. A round is a few slices of each; a ratio is the median ov
     processes.py    starting these, and their memory
     measuring.py    slices, rounds, percentiles, ratios
     cases.py        what is measured against what
+    profiling.py    where the server spends its time
     bars.py         what is to be reached
     report.py       the table and the files
 """

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.bench.options import CALLERS, HISTORIES, OPERATIONS, STORES, Options
 from tests.bench.processes import ProcessFailed
-from tests.bench.run import run
+from tests.bench.run import run, run_profiles
 
 Item = TypeVar("Item")
 
@@ -50,6 +50,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.001, help="How long a side takes in a round.")] = _WHOLE.slices
     * _WHOLE.slice_seconds,
     out: Annotated[Path, typer.Option(help="Where the rows go; bars go beside.")] = _WHOLE.out,
+    profile: Annotated[bool, typer.Option("--profile", help="Sample the server with py-spy instead.")] = False,
 ) -> None:
     """Measure what the service adds to an RPC.
 
@@ -68,7 +69,7 @@ def main(
     if not console.is_terminal:
         console.width = _WIDTH_IN_FILES
     try:
-        uvloop.run(run(options, console))
+        uvloop.run(run_profiles(options, console) if profile else run(options, console))
     except ProcessFailed as failure:
         sys.exit(f"the benchmark cannot go on: {failure}; see above why")
 

@@ -22,10 +22,8 @@ from tests.bench.operations import Operation
 from tests.bench.options import Options
 from tests.bench.sessions import SessionPlan
 
-_FLOOR: Final = "floor"
-_BARE: Final = "bare"
-
-_WARM_UP_SECONDS: Final = 0.5
+FLOOR: Final = "floor"
+BARE: Final = "bare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,10 @@ class Subject:
     history: int
     sessions: tuple[SessionPlan, ...]
     """For each caller, the session that it calls for."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}/{self.history}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +63,33 @@ class Case:
 
     async def run(self, server: grpc.aio.Channel, bare: grpc.aio.Channel, options: Options) -> CaseResult:
         """Measures it. Raises: WrongAnswer, grpc.aio.AioRpcError."""
-        longest = max(self.subjects, key=lambda subject: subject.history)
-        call = _callable(server, self.operation.method, self.operation)
-        answer = await call(self.operation.request(longest.sessions[0].key, Writer(f"{self.name}/first")))
-        self.operation.check(answer)
-        for channel in (server, bare):
-            await prepare_floor(channel, self.operation, answer)
-
-        sides = {str(number): self._side(call, subject) for number, subject in enumerate(self.subjects)}
-        for name, channel in ((_FLOOR, server), (_BARE, bare)):
-            sides[name] = self._side(_callable(channel, path(self.operation), self.operation), longest, name)
-        measured = await compare(
-            sides, rounds=options.rounds, slices=options.slices, slice_seconds=options.slice_seconds
-        )
+        sides = await self.sides(server, bare)
+        measured = await compare(sides, options)
         return CaseResult(
             self.store,
             self.operation.name,
             self.callers,
-            {subject: measured[str(number)] for number, subject in enumerate(self.subjects)},
-            measured[_FLOOR],
-            measured[_BARE],
+            {subject: measured[subject.name] for subject in self.subjects},
+            measured[FLOOR],
+            measured[BARE],
         )
+
+    async def sides(self, server: grpc.aio.Channel, bare: grpc.aio.Channel) -> Mapping[str, Side]:
+        """What takes turns: each subject by its name, `FLOOR` and `BARE`, which answer as the longest history does."""
+        call = _callable(server, self.operation.method, self.operation)
+        answer = await call(self.operation.request(self.longest.sessions[0].key, Writer(f"{self.name}/first")))
+        self.operation.check(answer)
+        sides = {subject.name: self._side(call, subject) for subject in self.subjects}
+        for name, channel in ((FLOOR, server), (BARE, bare)):
+            await prepare_floor(channel, self.operation, answer)
+            sides[name] = self._side(_callable(channel, path(self.operation), self.operation), self.longest, name)
+        return sides
+
+    @property
+    def longest(self) -> Subject:
+        """The longest history of the usual mix."""
+        usual = [subject for subject in self.subjects if subject.operation == self.operation.name]
+        return max(usual, key=lambda subject: subject.history)
 
     @property
     def name(self) -> str:
@@ -90,7 +98,7 @@ class Case:
     def _side(self, call: Callable[[Any], Any], subject: Subject, role: str = "") -> Side:
         requests = []
         for caller, session in enumerate(subject.sessions):
-            writer = Writer(f"{self.name}/{role or session.name}/{subject.history}/{caller}")
+            writer = Writer(f"{self.name}/{role or subject.name}/{caller}")
             requests.append(partial(self.operation.request, session.key, writer))
         return Side(call, requests, self.operation.check)
 
@@ -108,19 +116,19 @@ def _subjects(operation: Operation, callers: int, options: Options) -> Iterator[
         yield Subject(operation.name, length, everyones)
     if operation.name == sessions.OPERATION_PAST_ENDINGS:
         for kind in Ending:
-            session = sessions.session_with(kind)
+            session = sessions.session_with(kind, options.ending_messages)
             yield Subject(f"{operation.name}_past_{kind.value}", session.length, (session,) * callers)
 
 
 async def warm_up(server: grpc.aio.Channel, options: Options) -> None:
     """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
     while it serves."""
-    key = sessions.WARM_UP.key
+    key = sessions.warm_up_session(options).key
     for operation in map(operations.ALL.__getitem__, options.operations):
         writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers))]
         requests = [partial(operation.request, key, writer) for writer in writers]
         side = Side(_callable(server, operation.method, operation), requests, operation.check)
-        await run_slice(side, _WARM_UP_SECONDS, Round())
+        await run_slice(side, options.warm_up_seconds, Round())
 
 
 def _callable(channel: grpc.aio.Channel, method: str, operation: Operation) -> Callable[[Any], Any]:

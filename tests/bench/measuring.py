@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Final
 
+from tests.bench.options import Options
+
 _WARM_UP_SLICES: Final = 2
 
 
@@ -76,24 +78,22 @@ class Measured:
         return latencies[min(len(latencies) - 1, len(latencies) * percent // 100)] / 1e6
 
 
-async def compare(
-    sides: Mapping[str, Side], *, rounds: int, slices: int, slice_seconds: float
-) -> Mapping[str, Measured]:
+async def compare(sides: Mapping[str, Side], options: Options) -> Mapping[str, Measured]:
     """Measures all sides in turns: in each round, each has so many slices. Each time, another one begins."""
     names = list(sides)
     for _ in range(_WARM_UP_SLICES):
         for name in names:
-            await run_slice(sides[name], slice_seconds, Round())
+            await run_slice(sides[name], options.slice_seconds, Round())
     measured: dict[str, list[Round]] = {name: [] for name in names}
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         gc.collect()
         gc.disable()  # The client's own pauses are nothing that a side did.
         for name in names:
             measured[name].append(Round())
-        for _ in range(slices):
+        for _ in range(options.slices):
             names.append(names.pop(0))
             for name in names:
-                await run_slice(sides[name], slice_seconds, measured[name][-1])
+                await run_slice(sides[name], options.slice_seconds, measured[name][-1])
         gc.enable()
     return {name: Measured(rounds_) for name, rounds_ in measured.items()}
 

@@ -23,13 +23,15 @@ class Options:
     """Messages of a history."""
     callers: tuple[int, ...] = CALLERS
     """Calls under way at once."""
+    ending_messages: int = 5_000
+    """Messages at the end of some histories that windows must step over."""
     rounds: int = 5
     slices: int = 4
     """Turns that each side takes in a round."""
     slice_seconds: float = 0.125
+    warm_up_seconds: float = 0.5
+    """How long each operation is called before anything is measured."""
     out: Path = Path("build/bench.json")
-    profile: bool = False
-    """Whether to record where the server spends its time, instead of comparing."""
 
     @property
     def appends(self) -> bool:

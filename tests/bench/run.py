@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.bench import sessions
 from tests.bench.bars import Bar, Memory, bars_of, bars_of_memory
 from tests.bench.cases import CaseResult, cases, warm_up
 from tests.bench.options import Options
 from tests.bench.processes import ServerProcess, run_to_end, serving
+from tests.bench.profiling import profile
 from tests.bench.report import Row, Summary, rows_of, show, write
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a run measures, serving."""
+
+    servers: Mapping[str, ServerProcess]
+    """By store, which is filled."""
+    bare: ServerProcess
+    progress: Progress
 
 
 async def run(options: Options, console: Console) -> Summary:
     """Measures what the options say, writes the files and prints the tables. Raises: ProcessFailed, WrongAnswer."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    async with AsyncExitStack() as stack:
-        # Beside the results, since a temporary directory may be in memory, where nothing is durable and all is fast.
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.out.parent)))
-        progress = stack.enter_context(_progress(console))
-        bare = await stack.enter_async_context(serving("tests.bench.bare"))
-        servers = await _start_servers(options, directory, stack, progress)
-        rows: list[Row] = []
-        bars: list[Bar] = []
-        memory: list[Memory] = []
-        task = progress.add_task("measure", total=len(servers) * len(options.operations) * len(options.callers))
-        for store, server in servers.items():
-            results, used = await _measure(store, server, bare, options, partial(_advance, progress, task))
+    rows: list[Row] = []
+    bars: list[Bar] = []
+    memory: list[Memory] = []
+    async with _prepared(options, console) as prepared:
+        done = _counter(prepared, options, "measured")
+        for store, server in prepared.servers.items():
+            results, used = await _measure(store, server, prepared.bare, options, done)
             memory.append(used)
             for result in results:
                 rows += rows_of(result)
@@ -47,13 +52,43 @@ async def run(options: Options, console: Console) -> Summary:
     return summary
 
 
+async def run_profiles(options: Options, console: Console) -> None:
+    """Profiles the server instead, and prints where its time goes. Raises: ProcessFailed, WrongAnswer."""
+    async with _prepared(options, console) as prepared:
+        done = _counter(prepared, options, "profiled")
+        for store, server in prepared.servers.items():
+            async with _channel(server) as channel, _channel(prepared.bare) as bare:
+                for case in cases(store, options):
+                    sides = await case.sides(channel, bare)
+                    console.print(await profile(case, sides, server, options.out.with_name("profiles")))
+                    done(case.name)
+
+
+@asynccontextmanager
+async def _prepared(options: Options, console: Console) -> AsyncIterator[Prepared]:
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        # Beside the results, since a temporary directory may be in memory, where nothing is durable and all is fast.
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.out.parent)))
+        progress = stack.enter_context(_progress(console))
+        bare = await stack.enter_async_context(serving("tests.bench.bare"))
+        yield Prepared(await _start_servers(options, directory, stack, progress), bare, progress)
+
+
+def _counter(prepared: Prepared, options: Options, verb: str) -> Callable[[str], None]:
+    """What tells of each case that is done."""
+    total = len(prepared.servers) * len(options.operations) * len(options.callers)
+    task = prepared.progress.add_task(verb, total=total)
+    return lambda name: prepared.progress.update(task, advance=1, description=f"{verb} {name}")
+
+
+def _channel(server: ServerProcess) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(server.address)
+
+
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True)
-
-
-def _advance(progress: Progress, task: TaskID, description: str) -> None:
-    progress.update(task, advance=1, description=description)
 
 
 async def _start_servers(
@@ -83,11 +118,11 @@ async def _measure(
     store: str, server: ServerProcess, bare: ServerProcess, options: Options, done: Callable[[str], None]
 ) -> tuple[list[CaseResult], Memory]:
     after_start = server.memory_mb()
-    async with grpc.aio.insecure_channel(server.address) as channel, grpc.aio.insecure_channel(bare.address) as floor:
+    async with _channel(server) as channel, _channel(bare) as bare_channel:
         await warm_up(channel, options)
         before = server.memory_mb()
         results = []
         for case in cases(store, options):
-            results.append(await case.run(channel, floor, options))
-            done(f"measured {case.name}")
+            results.append(await case.run(channel, bare_channel, options))
+            done(case.name)
     return results, Memory(store, after_start, before, server.memory_mb(), server.peak_memory_mb())

@@ -20,10 +20,6 @@ LONGEST_OF_EACH_CALLER: Final = 10_000
 """Every caller appends to a session of its own. Beyond this length only the first caller's is as long as the history
 asks; those of the others have this length."""
 
-ENDING_MESSAGES: Final = 5_000
-"""Messages at the end of a history that windows must step over."""
-MESSAGES_BEFORE_ENDING: Final = 5_000
-
 
 OPERATION_PAST_ENDINGS: Final = "load_window_20"
 """The operation that is also measured on histories with such an ending."""
@@ -36,7 +32,7 @@ class SessionPlan(msgspec.Struct, frozen=True):
     mixed: int
     """Messages of the usual mix."""
     ending: Ending | None = None
-    """What follows them, `ENDING_MESSAGES` of it."""
+    """What follows them, as many again."""
 
     @property
     def key(self) -> SessionKey:
@@ -44,11 +40,11 @@ class SessionPlan(msgspec.Struct, frozen=True):
 
     @property
     def length(self) -> int:
-        return self.mixed + (ENDING_MESSAGES if self.ending else 0)
+        return self.mixed * (2 if self.ending else 1)
 
     def messages(self) -> Iterator[pb.Message]:
         """What it holds, oldest first."""
-        return chain(history(self.mixed), ending(self.ending, ENDING_MESSAGES) if self.ending else ())
+        return chain(history(self.mixed), ending(self.ending, self.mixed) if self.ending else ())
 
 
 def session_of(length: int, caller: int) -> SessionPlan:
@@ -60,21 +56,23 @@ def session_of(length: int, caller: int) -> SessionPlan:
     return SessionPlan(f"{mixed:09d}-{caller:03d}", mixed)
 
 
-def session_with(kind: Ending) -> SessionPlan:
-    """A session whose last messages are of no use to windows."""
-    return SessionPlan(f"{kind.value:_>13}", MESSAGES_BEFORE_ENDING, kind)
+def session_with(kind: Ending, messages: int) -> SessionPlan:
+    """A session whose last messages, so many, are of no use to windows."""
+    return SessionPlan(f"{kind.value:_>13}", messages, kind)
 
 
-WARM_UP: Final = SessionPlan("______warm_up", LONGEST_OF_EACH_CALLER)
-"""A session that is not measured."""
+def warm_up_session(options: Options) -> SessionPlan:
+    """A session that is not measured."""
+    return SessionPlan("______warm_up", min(max(options.histories), LONGEST_OF_EACH_CALLER))
 
 
 def needed(options: Options) -> list[SessionPlan]:
     """All sessions of a run, short ones first."""
     writers = max(options.callers) if options.appends else 1
-    plans = {session_of(length, caller) for length in options.histories for caller in range(writers)} | {WARM_UP}
+    plans = {session_of(length, caller) for length in options.histories for caller in range(writers)}
+    plans.add(warm_up_session(options))
     if OPERATION_PAST_ENDINGS in options.operations:
-        plans |= {session_with(kind) for kind in Ending}
+        plans |= {session_with(kind, options.ending_messages) for kind in Ending}
     return sorted(plans, key=lambda plan: (plan.length, plan.name))
 
 

@@ -17,7 +17,7 @@ _RETRY_POLICY = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
-_LOOPBACK = ("127.", "localhost", "[::1]", "unix:")
+_LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
 def service_config() -> str:
@@ -32,7 +32,7 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
         ("grpc.service_config", service_config()),
         # A server that restarts is found again within a retry, not after gRPC's default of a second.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
         # The server allows pings every 10 s.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -1,6 +1,10 @@
 """Chat-completions messages of every shape that is met in the wild, one by one and as conversations."""
 
+from pathlib import Path
 from typing import Any
+
+TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "airline_transcripts.jsonl"
+"""Fifty conversations of an airline's agent, one a line; tests use them where they are."""
 
 PNG = "iVBORw0KGgo="
 WAV = "UklGRg=="

@@ -1,6 +1,7 @@
 """What the clients do with a real server; each test holds for the sync and for the async client."""
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,6 +56,7 @@ from memoryd import (
 from tests.sdk import anthropic_shapes, openai_shapes
 from tests.sdk.conftest import Connect
 from tests.sdk.conversions import exact
+from tests.sdk.openai_shapes import TRANSCRIPTS
 from tests.servers import ServerProcess
 
 SEARCH = call("search", {"q": "x"}, id="c1")
@@ -407,6 +409,42 @@ async def test_anthropic_messages_come_back_from_the_server(memory: AsyncMemoryC
     session = memory.session(agent=agent)
     await session.append_all(from_anthropic(**anthropic_shapes.CONVERSATION))
     assert to_anthropic(await session.window()) == anthropic_shapes.CONVERSATION
+
+
+@pytest.mark.skipif(not TRANSCRIPTS.exists(), reason="the transcripts are not here")
+async def test_real_transcripts_come_back_from_the_server(memory: AsyncMemoryClient, agent: str) -> None:
+    with TRANSCRIPTS.open(encoding="utf-8") as lines:
+        conversations = [json.loads(line) for line in lines]
+    for conversation in conversations:
+        session = memory.session(agent=agent, id=conversation["session_id"])
+        await session.append_all(from_openai(conversation["messages"]))
+        assert to_openai(await listed(session.messages())) == conversation["messages"]
+        assert to_openai(await session.window()) == conversation["messages"]
+
+
+async def test_shortened_windows_keep_their_form(memory: AsyncMemoryClient, agent: str) -> None:
+    """A window may shorten texts to fit (invariant 7): what the converters noted beside them still holds."""
+    block = anthropic_shapes.text("word " * 2_000, **anthropic_shapes.CACHED)
+    session = memory.session(agent=agent)
+    await session.append(
+        *from_anthropic(
+            [
+                anthropic_shapes.by_assistant(anthropic_shapes.use("a", "read", **anthropic_shapes.CACHED)),
+                anthropic_shapes.by_user(anthropic_shapes.result("a", content=[block], is_error=False), block),
+            ]
+        )
+    )
+    window = await session.window(tokens=300)
+    assert window.stats.shortened_seqs == (2,)
+    calls, answers = to_anthropic(window)["messages"]
+    assert calls == anthropic_shapes.by_assistant(anthropic_shapes.use("a", "read", **anthropic_shapes.CACHED))
+    result, text = answers["content"]
+    assert {**text, "text": ""} == anthropic_shapes.text("", **anthropic_shapes.CACHED)
+    assert {**result, "content": []} == anthropic_shapes.result("a", content=[], is_error=False)
+    assert {**result["content"][0], "text": ""} == anthropic_shapes.text("", **anthropic_shapes.CACHED)
+    for shown in (text["text"], result["content"][0]["text"]):
+        assert len(shown) < 2_000
+        assert "seq 2" in shown
 
 
 async def test_windows_without_lost_results_are_valid_for_anthropic(memory: AsyncMemoryClient, agent: str) -> None:

@@ -167,6 +167,13 @@ def test_half_of_a_surrogate_pair_is_named() -> None:
         message_to_proto(message)
 
 
+def test_what_is_no_message_is_named() -> None:
+    with pytest.raises(TypeError, match=r"list is no Message: give user\('Hello!'\)"):
+        message_to_proto([user("a")])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"str is no part of a message: give Text\('Hello!'\)"):
+        message_to_proto(user(["a"]))  # type: ignore[list-item]
+
+
 def test_an_unspecified_role_is_unreadable() -> None:
     with pytest.raises(AnswerUnreadable, match="the role 0 of message m"):
         message_from_proto(message_pb2.Message(id="m"))

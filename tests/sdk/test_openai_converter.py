@@ -1,7 +1,6 @@
 """OpenAI's chat-completions messages go there and back without loss (design section 3: conversion loses nothing)."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,9 +27,7 @@ from memoryd import (
 )
 from tests.sdk.conversions import exact, kept_twice, shortened, stored
 from tests.sdk.json_strategies import openai_messages
-from tests.sdk.openai_shapes import CONVERSATION, IMAGE, PNG, SHAPES, calling, function_call, said
-
-TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "airline_transcripts.jsonl"
+from tests.sdk.openai_shapes import CONVERSATION, IMAGE, PNG, SHAPES, TRANSCRIPTS, calling, function_call, said
 
 
 @pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)

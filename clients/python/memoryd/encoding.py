@@ -26,8 +26,13 @@ def message_to_proto(message: Message) -> message_pb2.Message:
     """A message for the API. One without an id gets one. What only the server gives is carried along; it is ignored
     there.
 
-    Raises ValueError for text that UTF-8 cannot encode, which is half of a surrogate pair.
+    Raises ValueError for text that UTF-8 cannot encode, which is half of a surrogate pair, and TypeError for what is no
+    Message.
     """
+    if not isinstance(message, Message):
+        raise TypeError(
+            f"{type(message).__name__} is no Message: give user('Hello!'), for example, or *from_openai(messages)"
+        )
     try:
         result = message_pb2.Message(
             id=message.id or new_id(),
@@ -82,6 +87,8 @@ def _part_to_proto(part: Part) -> message_pb2.Part:
                     call_id=call_id, name=name, is_error=is_error, parts=_parts_to_proto(parts)
                 )
             )
+        case _:
+            raise TypeError(f"{type(part).__name__} is no part of a message: give Text('Hello!'), for example")
 
 
 def window_options_to_proto(options: WindowOptions) -> policy_pb2.WindowOptions:

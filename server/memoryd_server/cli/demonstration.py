@@ -26,7 +26,7 @@ SESSION: Final = "demo"
 STOP_SECONDS: Final = 10
 _ANNOUNCED: Final = "memoryd serves on "
 _ROWS: Final = 40
-_TOKENS: Final = 415
+_TOKENS: Final = 270
 """Room for all but one message, so that the group whose results came in another order is part of the window."""
 
 
@@ -65,7 +65,7 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
         _say(
             console,
             "An agent made two calls at once, and their results came in the other order, with a message in between. "
-            "Later it was interrupted, so that one call never got its result. The history keeps all of it as it was:",
+            "Later it was interrupted, so that a call never got its result. The history keeps all of it as it was:",
         )
         messages = list(session.messages())
         console.print()
@@ -83,8 +83,8 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
         _chapter(console, f"A window of {_TOKENS} tokens")
         _say(
             console,
-            "Here the limit counts tokens, and the interrupted call is shown, with a result made up for it. The results "
-            "of the two calls are read right behind them and in their order, as providers want it:",
+            "Here the limit counts tokens, and the interrupted call is shown, with a result made up for it. The "
+            "results of the two calls are read right behind them and in their order, as model providers want it:",
         )
         console.print()
         draw_window(console, session, Options(tokens=_TOKENS, open_calls="synthesize"), rows=_ROWS)
@@ -102,7 +102,7 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
         _chapter(console, "kill -9")
         before = session.window(messages=8)
         server.kill()
-        _say(console, "The server was killed in the middle of its work. Another one starts on the same file …")
+        _say(console, "The server was killed. Another one starts on the same file …")
         server.start()
         after = session.window(messages=8)
         kept = session.info().message_count
@@ -119,9 +119,10 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
 
 def conversation() -> list[Message]:
     """A conversation with all that makes windows hard."""
-    tokyo, oslo = call("get_weather", {"city": "東京"}), call("get_weather", {"city": "Oslo"})
-    lost = call("book_flight", {"to": "OSL", "at": "09:40"})
-    booked = call("book_flight", {"to": "OSL", "at": "09:40"})
+    tokyo = call("get_weather", {"city": "東京"}, id="call_1")
+    oslo = call("get_weather", {"city": "Oslo"}, id="call_2")
+    lost = call("book_flight", {"to": "OSL", "at": "09:40"}, id="call_3")
+    booked = call("book_flight", {"to": "OSL", "at": "09:40"}, id="call_4")
     return [
         system("You are a travel assistant. Answer briefly."),
         user("こんにちは! How is the weather in 東京 and in Oslo? 🌤️"),

@@ -27,8 +27,8 @@ _FOLDED: Final = {
     Place.WINDOW: "in the window",
     Place.MADE_UP: "made up for the window",
     Place.LIMIT: "do not fit",
-    Place.ORPHAN: "results without their calls",
-    Place.OPEN: "in groups with open calls",
+    Place.ORPHAN: "answer no call",
+    Place.OPEN: "with open calls",
     Place.LEFT_OUT: "left out",
 }
 
@@ -79,7 +79,7 @@ def _counted(counts: Counter[Place], tokens: int | None) -> str:
         return f"{total} does not fit"
     if len(counts) == 1:
         return f"{total} {_FOLDED[next(iter(counts))]}"
-    return f"{total}: " + ", ".join(f"{count:,} {_FOLDED[place]}" for place, count in counts.most_common())
+    return f"{total}: " + "  ".join(f"{place.mark} {count:,}" for place, count in counts.most_common())
 
 
 def _messages(count: int) -> str:
@@ -92,16 +92,19 @@ def legend(items: Sequence[Item]) -> Line:
     line = Line()
     for place in Place:
         if place in occurring and not (place is Place.LEFT_OUT and Place.LIMIT in occurring):
-            line.append("   " if line else "").append(place.mark, place.style).append(f" {place.meaning}", "dim")
+            line.append("  " if line else "").append(place.mark, place.style).append(f" {place.meaning}", "dim")
     return line
 
 
 def footer(window: Window) -> list[Line]:
     """The window's stats, for a person."""
     stats = window.stats
-    lines = [_entry("Window", _used(stats))]
+    lines = [
+        _entry("Window", Line(f"{_messages(stats.window_message_count)}, {stats.window_token_count:,} tokens")),
+        _entry("Limit", _used(stats)),
+    ]
     if stats.over_limit:
-        lines.append(_entry("", Line("over the limit, since its newest group alone is larger", "yellow")))
+        lines.append(_entry("", Line("over the limit, since the newest group alone is larger", "yellow")))
     lines.append(
         _entry(
             "History",
@@ -124,15 +127,13 @@ def _entry(label: str, text: Line) -> Line:
 
 
 def _used(stats: WindowStats) -> Line:
-    messages, tokens = _messages(stats.window_message_count), f"{stats.window_token_count:,} tokens"
-    by_tokens = stats.mode is WindowMode.TOKENS
-    used, other = (tokens, messages) if by_tokens else (messages, tokens)
+    limit = f"{stats.limit:,} tokens" if stats.mode is WindowMode.TOKENS else _messages(stats.limit)
     full = max(0, min(_BAR_WIDTH, round(stats.limit_used_percent / 100 * _BAR_WIDTH)))
     return Line.assemble(
-        f"{used} of at most {stats.limit:,}  ",
+        f"{limit}  ",
         ("█" * full, "yellow" if stats.over_limit else "green"),
         ("░" * (_BAR_WIDTH - full), "dim"),
-        f" {stats.limit_used_percent:.0f} %  {other}",
+        f" {stats.limit_used_percent:.0f} % used",
     )
 
 
@@ -140,13 +141,15 @@ def _left_out(stats: WindowStats) -> list[str]:
     left_out = stats.left_out
     reasons = []
     if left_out.limit_count:
-        span = f"between seq {left_out.limit_from_seq} and {left_out.limit_to_seq}"
         verb = "does" if left_out.limit_count == 1 else "do"
-        reasons.append(f"{_messages(left_out.limit_count)} that {verb} not fit ({span})")
+        reasons.append(f"{_messages(left_out.limit_count)} that {verb} not fit")
     if left_out.orphan_result_count:
-        reasons.append(f"{_messages(left_out.orphan_result_count)} with results without their calls")
+        verb = "answers" if left_out.orphan_result_count == 1 else "answer"
+        reasons.append(f"{_messages(left_out.orphan_result_count)} that {verb} no call")
     if left_out.open_tool_call_count:
-        reasons.append(f"{_messages(left_out.open_tool_call_count)} of groups with an open call (see --open-calls)")
+        reasons.append(
+            f"{_messages(left_out.open_tool_call_count)} of tool groups with an open call (see --open-calls)"
+        )
     return reasons
 
 

@@ -82,7 +82,7 @@ def window_json(window: Window) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _plain(item) for key, item in value.items() if item is not None}
         case list() | tuple():
             return [_plain(item) for item in value]
         case datetime():

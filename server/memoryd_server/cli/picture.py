@@ -20,11 +20,11 @@ class Place(Enum):
     """What became of a message: the mark in the margin, its style, and what the legend says."""
 
     PINNED = ("P", "cyan", "pinned")
-    WINDOW = ("┃", "green", "in the window")
-    MADE_UP = ("+", "magenta", "made up for the window")
+    WINDOW = ("┃", "green", "in window")
+    MADE_UP = ("+", "magenta", "made up")
     LIMIT = ("·", "dim", "does not fit")
-    ORPHAN = ("✗", "yellow", "result without its call")
-    OPEN = ("○", "yellow", "in a group with an open call")
+    ORPHAN = ("✗", "yellow", "answers no call")
+    OPEN = ("○", "yellow", "open call")
     LEFT_OUT = ("·", "dim", "left out")
     """For one of the reasons above. Only of messages that were not read, in histories with many such reasons."""
 
@@ -232,11 +232,11 @@ def _note_what_the_window_changed(window: Window, by_seq: dict[int, Row]) -> Non
     for message in window.messages:
         if message.seq in window.stats.shortened_seqs and message.seq in by_seq:
             by_seq[message.seq].notes.append(f"shortened to {message.token_count:,} tokens")
-    seqs = _shown_seqs(window)
-    rank = {seq: index for index, seq in enumerate(sorted(seqs))}
-    for before, seq in pairwise(seqs):
-        if rank[seq] - rank[before] > 1 and seq in by_seq:
+    lowest_to_come = window.stats.last_seq + 1
+    for before, seq in reversed(list(pairwise([0, *_shown_seqs(window)]))):
+        if lowest_to_come < seq and seq in by_seq:
             by_seq[seq].notes.append(f"read after {before}")
+        lowest_to_come = min(lowest_to_come, seq)
 
 
 def _note_why_the_window_ended(window: Window, run: Sequence[Row]) -> None:
@@ -336,9 +336,9 @@ _KINDS: Final = {
     Place.WINDOW: Place.WINDOW,
     Place.MADE_UP: Place.WINDOW,
     Place.LIMIT: Place.LIMIT,
-    Place.LEFT_OUT: Place.LIMIT,
     Place.ORPHAN: Place.OPEN,
     Place.OPEN: Place.OPEN,
+    Place.LEFT_OUT: Place.LEFT_OUT,
 }
 
 
@@ -348,8 +348,11 @@ def _stretches(items: Sequence[Item]) -> list[tuple[Place, list[Item]]]:
     for kind, group in groupby(items, key=lambda item: _KINDS[item.place]):
         members = list(group)
         few = kind is Place.OPEN and len(members) <= _FEW and all(isinstance(item, Row) for item in members)
-        if stretches and (few or stretches[-1][0] is kind):
-            stretches[-1][1].extend(members)
+        before = stretches[-1][0] if stretches else None
+        # What is left out for a reason that is not known goes with what is left out for one that is.
+        unknown = Place.LEFT_OUT in (kind, before) and not {kind, before} & {Place.PINNED, Place.WINDOW}
+        if before and (few or before is kind or unknown):
+            stretches[-1] = (kind if before is Place.LEFT_OUT else before, [*stretches[-1][1], *members])
         else:
             stretches.append((kind, members))
     return stretches
@@ -369,6 +372,9 @@ def _folded(stretch: list[Item], ends: tuple[int, int]) -> list[Item]:
         counts.update(item.counts if isinstance(item, Fold) else (item.place,))
     tokens = [item.tokens if isinstance(item, Fold) else item.message.token_count for item in middle]
     known = [token_count for token_count in tokens if token_count is not None]
+    if counts[Place.LEFT_OUT]:
+        left_out = counts.total() - sum(counts[place] for place in _SHOWN)
+        counts = Counter({Place.LEFT_OUT: left_out} | {place: counts[place] for place in _SHOWN if counts[place]})
     fold = Fold(counts, sum(known) if len(known) == len(tokens) else None, _folded_lanes(middle))
     return [*stretch[:start], fold, *stretch[end:]]
 

@@ -253,8 +253,9 @@ async def _look_at(session: AsyncSession, transcript: Transcript) -> _State:
 
 
 async def _base(session: AsyncSession) -> int:
-    async for message in session.messages(page_size=1, view="all"):
-        return base_of(message.id) or 0
+    async for first in session.messages(page_size=1, view="all"):
+        base = base_of(first.id)
+        return base if base is not None and base < first.seq else 0
     return 0
 
 

@@ -389,9 +389,10 @@ def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explain
 
 
 def shown(message: StoredMessage) -> StoredMessage:
-    """A message as windows show it: without results that answer no call of its group."""
+    """A message as windows show it: without results that answer no call of its group. Idempotent."""
     if -1 not in message.answers or message.content is None:
         return message
     answers = iter(message.answers)
     parts = [part for part in decode_parts(message.content) if not isinstance(part, ToolResult) or next(answers) >= 0]
-    return msgspec.structs.replace(message, content=encode_parts(parts))
+    given = tuple(answer for answer in message.answers if answer >= 0)
+    return msgspec.structs.replace(message, content=encode_parts(parts), answers=given)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from memoryd_server.cli import demo, importing, serving, viewing
+from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
 
 app = typer.Typer(
@@ -30,7 +31,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _memoryd(
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", metavar=NO_VALUE, help="Print the version and end.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     pass

@@ -10,7 +10,7 @@ def demo() -> None:
 
     For example:
 
-    memoryd demo
+    `memoryd demo`
     """
     from memoryd_server.cli.demonstration import demonstrate
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memoryd_server.cli.options import DEFAULT_ADDRESS, Address, Format, Store
+from memoryd_server.cli.options import DEFAULT_ADDRESS, NO_VALUE, Address, Format, Store
 from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import Failure, err, out, tell
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="JSON Lines files; - is standard input.", show_default=False)
+        list[Path], typer.Argument(metavar="FILE", help="JSON Lines files; - is standard input.", show_default=False)
     ],
     format: Annotated[Format, typer.Option(help="What the messages are.")] = Format.OPENAI_CHAT,
     agent: Annotated[
@@ -38,7 +38,12 @@ def import_(
         str, typer.Option(metavar="ID", help="The user who owns the new sessions.", show_default=False)
     ] = "",
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Pass over bad lines, and count them, instead of stopping at the first.")
+        bool,
+        typer.Option(
+            "--skip-bad",
+            metavar=NO_VALUE,
+            help="Pass over bad lines, and count them, instead of stopping at the first.",
+        ),
     ] = False,
     address: Address = DEFAULT_ADDRESS,
     store: Store = None,
@@ -54,7 +59,7 @@ def import_(
 
     For example:
 
-    memoryd import --agent support transcripts.jsonl
+    `memoryd import --agent support transcripts.jsonl`
     """
     from memoryd_server.cli.transcripts import STDIN, Source
 

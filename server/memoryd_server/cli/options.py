@@ -8,6 +8,9 @@ import typer
 SERVER: Final = "Server"
 """The panel of help with the options that say whom to talk to."""
 
+NO_VALUE: Final = " "
+"""The metavar of a flag: a flag takes no value."""
+
 DEFAULT_ADDRESS: Final = "127.0.0.1:7600"
 
 Address = Annotated[
@@ -35,7 +38,7 @@ AgentOfSession = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="JSON for programs instead of text for people.")]
 
 
 class Format(StrEnum):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import Failure, out
 
@@ -43,13 +44,16 @@ DrainSeconds = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="How long calls may go on after SIGTERM or Ctrl-C.")
 ]
 Reflection = Annotated[
-    bool | None, typer.Option("--reflection/--no-reflection", help="Whether to serve gRPC reflection.")
+    bool | None,
+    typer.Option("--reflection/--no-reflection", metavar=NO_VALUE, help="Whether to serve gRPC reflection."),
 ]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="console (for people) or json (for programs).")]
 Insecure = Annotated[
     bool | None,
-    typer.Option("--insecure", help="Listen outside of loopback although callers are not authenticated."),
+    typer.Option(
+        "--insecure", metavar=NO_VALUE, help="Listen outside of loopback although callers are not authenticated."
+    ),
 ]
 
 
@@ -104,10 +108,9 @@ def serve(
     127.0.0.1:7600, for this machine alone. Each setting can also come from the environment (MEMORYD_LISTEN …) or from a
     TOML file; `memoryd config` shows what is in force.
 
-    Examples:
-      memoryd serve
+    For example:
 
-      memoryd serve --listen 127.0.0.1:7700 --store main=sqlite:////var/lib/memoryd/main.db
+    `memoryd serve --listen 127.0.0.1:7700 --data-dir ./memory`
     """
     settings = _Flags.of(
         config,
@@ -152,14 +155,15 @@ def config(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     insecure: Insecure = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="One JSON object, for programs.")] = False,
 ) -> None:
     """Show the settings that are in force, where each comes from, and the limits.
 
     Takes the flags of `memoryd serve`, to show what it would run with. Secrets are masked.
 
-    Example:
-      MEMORYD_LISTEN=127.0.0.1:7700 memoryd config --drain-seconds 5
+    For example:
+
+    `MEMORYD_LISTEN=127.0.0.1:7700 memoryd config --drain-seconds 5`
     """
     flags = _Flags.of(
         config,

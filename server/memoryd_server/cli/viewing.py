@@ -6,6 +6,7 @@ import typer
 
 from memoryd_server.cli.options import (
     DEFAULT_ADDRESS,
+    NO_VALUE,
     Address,
     AgentOfSession,
     AsJson,
@@ -31,7 +32,7 @@ def sessions(
 
     For example:
 
-    memoryd sessions --agent assistant --limit 100
+    `memoryd sessions --agent assistant --limit 100`
     """
     from memoryd_server.cli.connecting import connected
     from memoryd_server.cli.listing import show_sessions
@@ -44,12 +45,14 @@ def history(
     session: SessionId,
     agent: AgentOfSession = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many messages.")] = 50,
-    every: Annotated[bool, typer.Option("--all", help="Every message, whatever the limit.")] = False,
+    every: Annotated[bool, typer.Option("--all", metavar=NO_VALUE, help="Every message, whatever the limit.")] = False,
     from_seq: Annotated[
         int | None, typer.Option(min=1, metavar="SEQ", help="Begin with this message instead of with the last few.")
     ] = None,
     to_seq: Annotated[int | None, typer.Option(min=1, metavar="SEQ", help="End with this message.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Whole messages instead of one line each.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", metavar=NO_VALUE, help="Whole messages instead of one line each.")
+    ] = False,
     as_json: AsJson = False,
     address: Address = DEFAULT_ADDRESS,
     store: Store = None,
@@ -58,7 +61,7 @@ def history(
 
     For example:
 
-    memoryd history user_123 --agent assistant --from-seq 10 --limit 5 --full
+    `memoryd history user_123 --agent assistant --from-seq 10 --limit 5 --full`
     """
     from memoryd_server.cli.connecting import connected
     from memoryd_server.cli.listing import Part, show_history
@@ -79,27 +82,34 @@ def window(
     ] = None,
     pin: Annotated[
         bool | None,
-        typer.Option("--pin/--no-pin", help="Keep the system messages that open the history.", show_default=False),
+        typer.Option("--pin/--no-pin", metavar=NO_VALUE, help="Keep the first system messages.", show_default=False),
     ] = None,
     start_with_user: Annotated[
         bool | None,
         typer.Option(
-            "--start-with-user/--no-start-with-user",
-            help="Put the newest user message in front of a window that would begin with another role.",
+            "--start-with-user/--start-with-any",
+            metavar=NO_VALUE,
+            help="Begin the window with a user message.",
             show_default=False,
         ),
     ] = None,
     open_calls: Annotated[
         OpenCalls | None,
-        typer.Option(help="What becomes of tool groups with an unanswered call.", show_default=False),
+        typer.Option(
+            metavar="HOW",
+            help="Tool groups with an unanswered call: omit, synthesize a result, or keep.",
+            show_default=False,
+        ),
     ] = None,
     oversize: Annotated[
         Oversize | None,
-        typer.Option(help="What to do when the newest group alone exceeds a token limit.", show_default=False),
+        typer.Option(
+            metavar="HOW",
+            help="A newest group over a token limit: shorten, return or fail.",
+            show_default=False,
+        ),
     ] = None,
-    rows: Annotated[
-        int, typer.Option(min=10, metavar="N", help="About how many messages to draw; the rest is folded.")
-    ] = 60,
+    rows: Annotated[int, typer.Option(min=10, metavar="N", help="Messages to draw, about; more are folded.")] = 60,
     as_json: AsJson = False,
     address: Address = DEFAULT_ADDRESS,
     store: Store = None,
@@ -110,9 +120,9 @@ def window(
 
     For example:
 
-    memoryd window user_123 --agent assistant --limit 8
+    `memoryd window user_123 --agent assistant --limit 8`
 
-    memoryd window user_123 --tokens 4000 --open-calls synthesize
+    `memoryd window user_123 --tokens 4000 --open-calls synthesize`
     """
     if limit is not None and tokens is not None:
         raise Failure("a window has one limit: give either --limit (messages) or --tokens", status=2)

@@ -231,7 +231,16 @@ def test_a_tools_message_without_a_result_keeps_its_place() -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    ["", "{", "[]", "null", '{"openai":7}', '{"openai":{"parts":[1],"calls":3,"content":[],"patch":{"in":5,"set":6}}}'],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"openai":7}',
+        '{"openai":{"parts":[1],"calls":3,"content":[],"patch":{"in":5,"set":6}}}',
+        '{"openai":{"patch":7}}',
+        '{"openai":{"patch":{"in":{"tool_calls":8},"del":9}}}',
+    ],
 )
 def test_an_extra_that_says_nothing_is_passed_over(extra: str) -> None:
     (message,) = from_openai([said("Hello!", "assistant", tool_calls=[function_call("a")])])

@@ -91,16 +91,18 @@ def difference(wanted: Any, given: Any) -> Form | None:
     return None if type(wanted) is type(given) and wanted == given else {"is": wanted}
 
 
-def patched(given: Any, patch: Mapping[str, Any]) -> Any:
-    """The value that a patch makes of the given one. What the patch names and the value lacks is passed over."""
+def patched(given: Any, patch: Any) -> Any:
+    """The value that a patch makes of the given one. What is no patch, or names what the value lacks, is passed over."""
+    if not isinstance(patch, dict):
+        return given
     if "is" in patch:
         return patch["is"]
     inner = noted(patch, "in")
     if isinstance(given, list):
         return [patched(item, inner[str(index)]) if str(index) in inner else item for index, item in enumerate(given)]
     if isinstance(given, dict):
-        removed = patch.get("del") or []
-        remaining = {key: value for key, value in given.items() if key not in removed}
+        removed = patch.get("del")
+        remaining = {key: value for key, value in given.items() if not (isinstance(removed, list) and key in removed)}
         remaining |= {key: patched(remaining[key], item) for key, item in inner.items() if key in remaining}
         return remaining | noted(patch, "set")
     return given

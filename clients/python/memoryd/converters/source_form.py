@@ -92,7 +92,7 @@ def difference(wanted: Any, given: Any) -> Form | None:
 
 
 def patched(given: Any, patch: Any) -> Any:
-    """The value that a patch makes of the given one. What is no patch, or names what the value lacks, is passed over."""
+    """The value that a patch makes of the given one. What is no patch, or names what the value lacks, has no effect."""
     if not isinstance(patch, dict):
         return given
     if "is" in patch:

@@ -19,9 +19,7 @@ def get(stubs: Stubs, agent: str) -> agents.Agent:
 
 
 def update(stubs: Stubs, changed: agents.Agent, *paths: str) -> agents.Agent:
-    return stubs.agents.UpdateAgent(
-        agents.UpdateAgentRequest(agent=changed, update_mask=FieldMask(paths=paths))
-    ).agent
+    return stubs.agents.UpdateAgent(agents.UpdateAgentRequest(agent=changed, update_mask=FieldMask(paths=paths))).agent
 
 
 def listed(stubs: Stubs, page_size: int = 1_000) -> list[str]:

@@ -115,9 +115,7 @@ class TestPages:
         assert [len(page) for page in stubs.pages(key, page_size=page_size)] == lengths
 
     @pytest.mark.parametrize("order", [ASCENDING, DESCENDING])
-    def test_join_without_gap_or_repeat(
-        self, stubs: Stubs, key: session.SessionKey, order: history.ListOrder
-    ) -> None:
+    def test_join_without_gap_or_repeat(self, stubs: Stubs, key: session.SessionKey, order: history.ListOrder) -> None:
         expected = list(range(1, 131)) if order == ASCENDING else list(range(130, 0, -1))
 
         assert seqs(stubs.list(key, page_size=1, order=order)) == expected

@@ -75,9 +75,7 @@ class TestSettings:
 
 class TestUpdates:
     @pytest.mark.parametrize("paths", [("user_id",), ("labels",), ("policy",), ("user_id", "labels")])
-    def test_change_what_the_mask_names(
-        self, stubs: Stubs, key: session.SessionKey, paths: tuple[str, ...]
-    ) -> None:
+    def test_change_what_the_mask_names(self, stubs: Stubs, key: session.SessionKey, paths: tuple[str, ...]) -> None:
         policy = policies.Policy(window=policies.WindowOptions(limit=5))
         before = stubs.session(key)
         wanted = session.Session(key=key, user_id="bob", labels={"c": "3"}, policy=policy)

@@ -26,7 +26,9 @@ def say(tokens: int, role: pb.Role = pb.ROLE_USER, letter: str = "x") -> pb.Mess
 class TestPins:
     def test_stay_in_every_window(self, stubs: Stubs, agent: str) -> None:
         key = new_key(agent)
-        stubs.append(key, text("rules", pb.ROLE_SYSTEM), text("more", pb.ROLE_DEVELOPER), *(text(".") for _ in range(8)))
+        stubs.append(
+            key, text("rules", pb.ROLE_SYSTEM), text("more", pb.ROLE_DEVELOPER), *(text(".") for _ in range(8))
+        )
 
         assert seqs(stubs.load(key, limit=4).messages) == [1, 2, 9, 10]
         assert stubs.load(key, limit=4).stats.pinned_message_count == 2
@@ -35,7 +37,9 @@ class TestPins:
     def test_take_at_most_half_the_limit(self, stubs: Stubs, agent: str) -> None:
         """The rest of them are ordinary messages (invariant 7)."""
         key = new_key(agent)
-        stubs.append(key, text("rules", pb.ROLE_SYSTEM), text("more", pb.ROLE_DEVELOPER), *(text(".") for _ in range(8)))
+        stubs.append(
+            key, text("rules", pb.ROLE_SYSTEM), text("more", pb.ROLE_DEVELOPER), *(text(".") for _ in range(8))
+        )
 
         assert seqs(stubs.load(key, limit=3).messages) == [1, 9, 10]
         assert seqs(stubs.load(key, limit=1).messages) == [10]
@@ -349,9 +353,7 @@ class TestTokens:
             (session.TOKENIZER_O200K_BASE, "", 0),
         ],
     )
-    def test_of_a_text(
-        self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer, said: str, tokens: int
-    ) -> None:
+    def test_of_a_text(self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer, said: str, tokens: int) -> None:
         settings = history.SessionSettings(tokenizer=tokenizer)
         (appended,) = stubs.append(new_key(agent), text(said), create=settings)
 
@@ -361,7 +363,9 @@ class TestTokens:
         key = new_key(agent)
         image = pb.Part(media=pb.Media(type="image/png", data=b"\0" * 100_000))
         call = pb.Part(tool_call=pb.ToolCall(id="i" * 4, name="n" * 8, arguments="a" * 12))
-        result = pb.Part(tool_result=pb.ToolResult(call_id="i" * 4, name="n" * 8, parts=[pb.Part(text="t" * 16), image]))
+        result = pb.Part(
+            tool_result=pb.ToolResult(call_id="i" * 4, name="n" * 8, parts=[pb.Part(text="t" * 16), image])
+        )
         thinking = pb.Part(reasoning=pb.Reasoning(text="r" * 20, signature="s" * 4_000))
         appended = stubs.append(
             key,

@@ -87,9 +87,7 @@ def check_prefixes(found: Sequence[Window]) -> None:
         assert longer.messages[: len(shorter)] == shorter.messages
 
 
-async def test_the_airline_transcripts_come_back_and_give_valid_windows(
-    client: AsyncMemoryClient, agent: str
-) -> None:
+async def test_the_airline_transcripts_come_back_and_give_valid_windows(client: AsyncMemoryClient, agent: str) -> None:
     """Every limit from 1 to length + 1 and 20 token budgets of 50 recorded conversations (invariants 4, 6, 7, 8)."""
     if not TRANSCRIPTS.exists():
         pytest.skip("the transcripts are not at hand; the bundled conversations are tested all the same")

@@ -85,9 +85,7 @@ def pair(messages: Sequence[Message]) -> History:
     return History(groups, orphans, messages)
 
 
-def _answer(
-    message: Message, armed: dict[str, list[tuple[Group, int]]], order: list[tuple[Group, int, str]]
-) -> bool:
+def _answer(message: Message, armed: dict[str, list[tuple[Group, int]]], order: list[tuple[Group, int, str]]) -> bool:
     """Lets a message's results consume their calls, those of one group only. Returns: whether there was any."""
     group: Group | None = None
     taken: dict[int, int] = {}
@@ -167,7 +165,9 @@ def check_window(
         for group in paired.groups:
             group.answers += [(index, made_up[group.head.seq, index]) for index in group.waiting]
     units = [
-        group for group in paired.groups if group.head.seq not in pinned and not (group.is_open and open_calls == "omit")
+        group
+        for group in paired.groups
+        if group.head.seq not in pinned and not (group.is_open and open_calls == "omit")
     ]
     front, kept = _expected(units, limit - price(pins), price, start_with_user=start_with_user)
     chosen = [message for group in units[len(units) - kept :] for message in group.messages]

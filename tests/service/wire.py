@@ -81,7 +81,9 @@ class Stubs:
         request = window.LoadWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return self.windows.LoadWindow(request, timeout=30)
 
-    def stream(self, key: session.SessionKey, explain: bool = False, **options: Any) -> list[window.StreamWindowResponse]:
+    def stream(
+        self, key: session.SessionKey, explain: bool = False, **options: Any
+    ) -> list[window.StreamWindowResponse]:
         """Streams a window; `options` are those of WindowOptions."""
         request = window.StreamWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return list(self.windows.StreamWindow(request, timeout=60))

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class StoreServiceStub(object):
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     def __init__(self, channel):
@@ -50,7 +50,7 @@ class StoreServiceStub(object):
 
 class StoreServiceServicer(object):
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     def GetStore(self, request, context):
@@ -90,7 +90,7 @@ def add_StoreServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class StoreService(object):
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     @staticmethod

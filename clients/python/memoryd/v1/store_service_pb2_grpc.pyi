@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class StoreServiceStub:
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     @_typing.overload
@@ -43,7 +43,7 @@ class StoreServiceStub:
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -54,7 +54,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells about the server's stores. A request of any service picks one with the metadata key `memoryd-store`; without it the
-    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN.
+    default is used, and an unknown name is INVALID_ARGUMENT, reason STORE_UNKNOWN. Only ListStores does not look at it.
     """
 
     @_abc_1.abstractmethod

@@ -54,8 +54,8 @@ def user_results(*call_ids: str, text: str = "") -> IncomingMessage:
     return spoken(Role.USER, *parts, *([Text(text)] if text else []))
 
 
-_CALL_IDS: Final = ("", "a", "b", "c")
-"""So few that ids are reused all the time."""
+_REUSED_IDS: Final = ("", "a", "b")
+"""So few that calls are re-armed all the time."""
 
 texts: Final = st.one_of(
     st.sampled_from(["", "yes", "a plain sentence of some length", "日本語のテキスト", "🧑‍🚀 in orbit", "x" * 90]),
@@ -69,49 +69,59 @@ _simple_parts: Final = st.one_of(
     st.just(Media("image/png", uri="https://example.com/a.png")),
 )
 
+_instructions: Final = st.builds(spoken, st.sampled_from([Role.SYSTEM, Role.DEVELOPER]), texts.map(Text))
 
-def _call_ids(most: int) -> st.SearchStrategy[list[str]]:
-    return st.lists(st.sampled_from(_CALL_IDS), min_size=1, max_size=most)
-
-
-@st.composite
-def _calling(draw: st.DrawFn) -> IncomingMessage:
-    before: list[Part] = draw(st.sampled_from([[], [Text("let me see")], [Reasoning("thinking", "signature")]]))
-    names, arguments = st.sampled_from(["look_up", "計算"]), st.sampled_from(["{}", "{bad"])
-    made = [ToolCall(call_id, draw(names), draw(arguments)) for call_id in draw(_call_ids(3))]
-    return spoken(Role.ASSISTANT, *before, *made)
-
-
-@st.composite
-def _answering(draw: st.DrawFn) -> IncomingMessage:
-    role = draw(st.sampled_from([Role.TOOL, Role.TOOL, Role.TOOL, Role.USER]))
-    parts: list[Part] = []
-    for call_id in draw(_call_ids(3)):
-        inner: tuple[SimplePart, ...] = tuple(draw(st.lists(_simple_parts, max_size=2)))
-        parts.append(ToolResult(call_id, "", draw(st.booleans()), inner))
-    if draw(st.integers(0, 3)) == 0:
-        parts.insert(draw(st.integers(0, len(parts))), Text("and a note"))
-    return spoken(role, *parts)
-
-
-plain_messages: Final = st.one_of(
+_plain: Final = st.one_of(
     st.builds(spoken, st.sampled_from([Role.USER, Role.ASSISTANT]), texts.map(Text)),
-    st.builds(spoken, st.sampled_from([Role.SYSTEM, Role.DEVELOPER]), texts.map(Text)),
+    _instructions,
     st.just(spoken(Role.ASSISTANT, absent=True)),
     st.just(spoken(Role.USER)),
 )
 
-any_messages: Final = st.one_of(_calling(), _answering(), _answering(), plain_messages)
 
-openings: Final = st.lists(
-    st.builds(spoken, st.sampled_from([Role.SYSTEM, Role.DEVELOPER]), texts.map(Text)), max_size=3
-)
+@st.composite
+def _calling(draw: st.DrawFn, call_ids: list[str]) -> IncomingMessage:
+    before: list[Part] = draw(st.sampled_from([[], [Text("let me see")], [Reasoning("thinking", "signature")]]))
+    names, arguments = st.sampled_from(["look_up", "計算"]), st.sampled_from(["{}", "{bad"])
+    return spoken(Role.ASSISTANT, *before, *(ToolCall(call_id, draw(names), draw(arguments)) for call_id in call_ids))
 
 
-def histories(most: int = 14) -> st.SearchStrategy[list[IncomingMessage]]:
-    """Random histories: parallel calls, reused and empty ids, results out of order, several in one message, orphans,
-    notes between call and result, late completions, instructions at the beginning and in the middle."""
-    return st.builds(lambda opening, rest: opening + rest, openings, st.lists(any_messages, max_size=most))
+@st.composite
+def _answering(draw: st.DrawFn, call_ids: list[str]) -> IncomingMessage:
+    parts: list[Part] = []
+    for call_id in call_ids:
+        inner: tuple[SimplePart, ...] = tuple(draw(st.lists(_simple_parts, max_size=2)))
+        parts.append(ToolResult(call_id, "", draw(st.booleans()), inner))
+    if draw(st.integers(0, 5)) == 0:
+        parts.insert(draw(st.integers(0, len(parts))), Text("and a note"))
+    return spoken(draw(st.sampled_from([Role.TOOL, Role.TOOL, Role.USER])), *parts)
+
+
+_KINDS: Final = ("plain", "calls", "calls", "answers", "answers", "answers", "answers", "stray")
+
+
+@st.composite
+def histories(draw: st.DrawFn, most: int = 14) -> list[IncomingMessage]:
+    """Random histories: parallel calls, reused and empty ids, results out of order and late, several in one message,
+    notes between call and result, interrupted calls, orphans, instructions at the beginning and in the middle."""
+    history = draw(st.lists(_instructions, max_size=2))
+    unanswered: list[str] = []
+    for number in range(draw(st.integers(most // 2, most - len(history)))):
+        kind = draw(st.sampled_from(_KINDS))
+        if kind == "calls":
+            ids = st.one_of(st.sampled_from(_REUSED_IDS), st.sampled_from([f"call-{number}-0", f"call-{number}-1"]))
+            call_ids = draw(st.lists(ids, min_size=1, max_size=3))
+            unanswered += call_ids
+            history.append(draw(_calling(call_ids)))
+        elif kind == "answers" and unanswered:
+            answered = draw(st.lists(st.sampled_from(unanswered), min_size=1, max_size=3))
+            unanswered = [call_id for call_id in unanswered if call_id not in answered]
+            history.append(draw(_answering(answered)))
+        elif kind == "stray":
+            history.append(draw(_answering([draw(st.sampled_from([*_REUSED_IDS, "lost"]))])))
+        else:
+            history.append(draw(_plain))
+    return history
 
 
 @st.composite

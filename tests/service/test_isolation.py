@@ -1,0 +1,223 @@
+"""Names that are alike, and name different things (invariant 5)."""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from typing import Final
+
+import pytest
+
+from memoryd.v1 import agent_service_pb2 as agents
+from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import message_pb2 as pb
+from memoryd.v1 import session_pb2 as session
+from tests.service.wire import Stubs, calls, refused, results, seqs, text
+
+ALIKE: Final = [
+    "cafe",
+    "Cafe",
+    "CAFE",
+    unicodedata.normalize("NFC", "café"),
+    unicodedata.normalize("NFD", "café"),
+    "ｃａｆｅ",
+    "cafe ",
+    "cafe  ",
+    " cafe",
+    "cafe\t",
+    "cafe\n",
+    "cafe\u00a0",
+    "cafe\u200b",
+    "cafe:",
+    "cafe:cafe",
+    "cafe/",
+    "cafe/cafe",
+    "cafe/../cafe",
+    "*",
+    "caf*",
+    "%",
+    "caf%",
+    "caf_",
+    "_afe",
+    "{cafe}",
+    "{}",
+    "cafe\\",
+    "cafe'",
+    'cafe"',
+    "cafe--",
+    "cafe|",
+    "cafe\x01",
+    "\ufeffcafe",
+    "ß",
+    "ss",
+    "ı",
+    "i",
+    "İ",
+    "1",
+    "01",
+    "1.0",
+    "null",
+    "a" * 255,
+    "a" * 256,
+    "é" * 128,
+]
+
+
+def key(agent: str, session_id: str) -> session.SessionKey:
+    return session.SessionKey(agent=agent, session_id=session_id)
+
+
+def said(messages: list[pb.Message]) -> list[str]:
+    return [message.content.parts[0].text for message in messages]
+
+
+def test_the_names_differ() -> None:
+    assert len(set(ALIKE)) == len(ALIKE)
+
+
+@pytest.fixture
+def keys(stubs: Stubs, agent: str) -> list[session.SessionKey]:
+    """Sessions of one agent with all names, each with one message that tells its name."""
+    keys = [key(agent, name) for name in ALIKE]
+    for each in keys:
+        stubs.append(each, text(each.session_id, id="same", name="same", run_id="same"), request_id="same")
+    return keys
+
+
+class TestSessions:
+    """That each append began a session of its own shows that no id look-up crossed: all ids are the same."""
+
+    def test_keep_their_messages_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        for each in keys:
+            assert said(stubs.list(each)) == [each.session_id]
+            assert said(list(stubs.load(each).messages)) == [each.session_id]
+            by_id = stubs.histories.GetMessage(history.GetMessageRequest(session=each, id="same")).message
+            assert said([by_id]) == [each.session_id]
+            assert stubs.session(each).key == each
+
+    def test_keep_replays_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        for each in keys:
+            replay = text(each.session_id, id="same", name="same", run_id="same")
+            assert seqs(stubs.append(each, replay, request_id="same")) == [1]
+            assert refused(lambda each=each: stubs.append(each, text("other", id="same"))).reason == "MESSAGE_ID_CONFLICT"
+            assert len(stubs.list(each)) == 1
+
+    def test_are_listed_each_once(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        request = history.ListSessionsRequest(agent=keys[0].agent, page_size=7)
+        found: list[str] = []
+        while True:
+            answer = stubs.histories.ListSessions(request)
+            found += [each.key.session_id for each in answer.sessions]
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                break
+        assert found == ALIKE[::-1]
+
+    def test_are_cleared_one_by_one(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        cleared = keys[::3]
+        for each in cleared:
+            assert stubs.clear(each) == 1
+        for each in keys:
+            assert said(stubs.list(each)) == ([] if each in cleared else [each.session_id])
+
+    def test_keep_calls_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        first, second = keys[:2]
+        stubs.append(first, calls("a"))
+        stubs.append(second, results("a"))
+
+        assert stubs.session(first).open_call_count == 1
+        assert stubs.session(second).orphan_message_count == 1
+
+    def test_keep_page_tokens_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        tokens = []
+        for each in keys[:6]:
+            stubs.append(each, text("more"))
+            request = history.ListMessagesRequest(session=each, page_size=1)
+            tokens.append((each, stubs.histories.ListMessages(request).next_page_token))
+        for (mine, _), (other, token) in itertools.permutations(tokens, 2):
+            request = history.ListMessagesRequest(session=mine, page_size=1, page_token=token)
+            assert refused(lambda request=request: stubs.histories.ListMessages(request)).reason == "PAGE_TOKEN_INVALID"
+            assert mine != other
+
+    def test_with_other_names_are_not_found(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        for name in ("cafE", "cafe   ", "a" * 254, "%%", "**", "c_fe"):
+            for look in (stubs.list, stubs.load, stubs.session):
+                refusal = refused(lambda look=look, name=name: look(key(keys[0].agent, name)))
+                assert refusal.reason == "SESSION_NOT_FOUND"
+                assert refusal.metadata["session_id"] == name
+            assert stubs.clear(key(keys[0].agent, name)) == 0
+
+
+class TestAgents:
+    @pytest.fixture
+    def names(self, stubs: Stubs, agent: str) -> list[str]:
+        """Agents with all names, each with one message that tells its name in a session of the same name."""
+        names = [f"{agent} {name}" for name in ALIKE if len(name.encode()) < 100]
+        for name in names:
+            stubs.append(key(name, "same"), text(name, id="same"), create=history.SessionSettings(user_id=f"u {name}"))
+        return names
+
+    def test_keep_their_sessions_apart(self, stubs: Stubs, names: list[str]) -> None:
+        for name in names:
+            assert said(stubs.list(key(name, "same"))) == [name]
+            assert said(list(stubs.load(key(name, "same")).messages)) == [name]
+            by_agent = stubs.histories.ListSessions(history.ListSessionsRequest(agent=name)).sessions
+            by_user = stubs.histories.ListSessions(history.ListSessionsRequest(user_id=f"u {name}")).sessions
+            assert [each.key.agent for each in by_agent] == [each.key.agent for each in by_user] == [name]
+
+    def test_are_cleared_one_by_one(self, stubs: Stubs, names: list[str]) -> None:
+        cleared = names[::3]
+        for name in cleared:
+            answer = stubs.histories.ClearAgentHistory(history.ClearAgentHistoryRequest(agent=name))
+            assert (answer.cleared_session_count, answer.cleared_message_count) == (1, 1)
+        for name in names:
+            assert said(stubs.list(key(name, "same"))) == ([] if name in cleared else [name])
+
+    def test_keep_their_settings_apart(self, stubs: Stubs, names: list[str]) -> None:
+        for limit, name in enumerate(names, 1):
+            changed = agents.Agent(agent=name)
+            changed.policy.window.limit = limit
+            stubs.agents.UpdateAgent(agents.UpdateAgentRequest(agent=changed))
+        for limit, name in enumerate(names, 1):
+            found = stubs.agents.GetAgent(agents.GetAgentRequest(agent=name)).agent
+            assert (found.agent, found.policy.window.limit) == (name, limit)
+            assert stubs.load(key(name, "same")).stats.limit == limit
+
+    def test_and_session_ids_do_not_run_together(self, stubs: Stubs, agent: str) -> None:
+        """No separator joins the parts of a key."""
+        pairs = [
+            (f"{agent}{left}", right)
+            for separator in (":", "/", "|", "\x1f", " ", "{}", ".")
+            for left, right in (("", f"b{separator}c"), (f"{separator}b", "c"), (f"{separator}b{separator}", "c"))
+        ]
+        names = [*pairs, *((f"{agent}{separator}", "b") for separator in ":/|"), (agent, ":b"), (agent, "/b")]
+        for number, (name, session_id) in enumerate(dict.fromkeys(names)):
+            stubs.append(key(name, session_id), text(f"{number}", id="same"))
+        for number, (name, session_id) in enumerate(dict.fromkeys(names)):
+            assert said(stubs.list(key(name, session_id))) == [f"{number}"]
+
+
+class TestFilters:
+    def test_of_runs_are_exact(self, stubs: Stubs, agent: str) -> None:
+        one = key(agent, "s")
+        stubs.append(one, *(text(name, run_id=name) for name in ALIKE))
+        for name in ALIKE:
+            assert said(stubs.list(one, filter=history.MessageFilter(run_id=name))) == [name]
+
+    def test_of_ids_are_exact(self, stubs: Stubs, agent: str) -> None:
+        one = key(agent, "s")
+        stubs.append(one, *(text(name, id=name) for name in ALIKE))
+        for name in ALIKE:
+            found = stubs.histories.GetMessage(history.GetMessageRequest(session=one, id=name)).message
+            assert said([found]) == [name]
+        refusal = refused(lambda: stubs.histories.GetMessage(history.GetMessageRequest(session=one, id="cafE")))
+        assert (refusal.reason, refusal.metadata["message"]) == ("MESSAGE_NOT_FOUND", "cafE")
+
+    def test_of_call_ids_are_exact(self, stubs: Stubs, agent: str) -> None:
+        one = key(agent, "s")
+        stubs.append(one, calls(*ALIKE))
+        stubs.append(one, *(results(name, said=name) for name in reversed(ALIKE)))
+        shown = stubs.load(one).messages
+
+        answered = [message.content.parts[0].tool_result.call_id for message in shown[1:]]
+        assert answered == ALIKE

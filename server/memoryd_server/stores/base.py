@@ -105,7 +105,7 @@ class Tail:
     that brings them to half of `messages` or of `tokens`, or takes them beyond it."""
     body_bytes: int = 0
     """Bodies come along if the sizes of tail and opening together, each message once, do not exceed this. Otherwise
-    bare entries come; finding out reads no more bodies than that."""
+    bare entries come; finding out reads no more of bodies than about that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,10 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
             f"for example to {_EXAMPLES['sqlite']}."
         )
     if url is not None:
-        scheme = url.partition(":")[0].lower()
+        scheme, colon, rest = url.partition(":")
+        if not colon:
+            raise StoreMisconfigured(f"its URL is none: it has no scheme. It must look like {_EXAMPLES['sqlite']}.")
+        scheme = scheme.lower()
         backend, _, driver = scheme.partition("+")
         type_of_url = _TYPE_OF_SCHEME.get(backend)
         if type_of_url is None:
@@ -74,7 +77,7 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
                 f"them; a URL for {type_} looks like {_EXAMPLES[type_]}."
             )
         if type_of_url == "sqlite":
-            return _create_sqlite_store(url, driver)
+            return _create_sqlite_store(f"{scheme}:{rest}", driver)
     return InMemoryStore()
 
 

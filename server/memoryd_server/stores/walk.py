@@ -8,7 +8,7 @@ from heapq import merge
 from typing import NamedTuple, TypeVar
 
 from memoryd_server.stores.base import MessageQuery, Tail
-from memoryd_server.stores.records import Entry, Record, StoredMessage
+from memoryd_server.stores.records import Entry, Record
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
@@ -85,15 +85,15 @@ def take_opening(entries: Iterable[AnyEntry], tail: Tail) -> list[AnyEntry]:
     return taken
 
 
-def take_page(messages: Iterable[StoredMessage], query: MessageQuery) -> tuple[list[StoredMessage], bool]:
-    """Takes a page from the messages that a query matches. Returns whether there is another one, too."""
-    taken: list[StoredMessage] = []
+def take_page(entries: Iterable[AnyEntry], query: MessageQuery) -> tuple[list[AnyEntry], bool]:
+    """Takes a page from what a query matches. Returns whether there is more of that, too."""
+    taken: list[AnyEntry] = []
     size = 0
-    for message in messages:
-        size += message.size
+    for entry in entries:
+        size += entry.size
         if len(taken) >= query.limit or (taken and size > query.bytes):
             return taken, True
-        taken.append(message)
+        taken.append(entry)
     return taken, False
 
 

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from memoryd_server.stores.base import Loaded, MessagePage, MessageQuery, SessionPage, SessionQuery, Tail
 from memoryd_server.stores.cursor import Cursor
@@ -33,6 +33,9 @@ from memoryd_server.stores.walk import (
     visibility,
     visible_segments,
 )
+
+READ_AHEAD: Final = 2
+"""Rows that SQLite may read beyond a page: the one that tells whether there is more, and the driver's next."""
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
@@ -91,8 +94,15 @@ class Reader:
             session = self._session(key)
             if session is None:
                 return None
-            messages, more = take_page(self._matching(session, query), query)
-            return MessagePage(session.record, messages, more)
+            record = session.record
+            if record.bytes <= query.bytes or record.largest * (query.limit + READ_AHEAD) <= query.bytes:
+                messages, more = take_page(
+                    self._matching(session, query, self._sql.matching_messages, message_of), query
+                )
+                return MessagePage(record, messages, more)
+            entries, more = take_page(self._matching(session, query, self._sql.matching_entries, entry_of), query)
+            by_seq = self._messages_by_seq(session, [entry.seq for entry in entries])
+            return MessagePage(record, [by_seq[entry.seq] for entry in entries], more)
 
     def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         with self:
@@ -187,8 +197,14 @@ class Reader:
         is_visible = visibility(session.record)
         return (entry for entry in entries if is_visible(entry.seq))
 
-    def _matching(self, session: _Session, query: MessageQuery) -> Iterator[StoredMessage]:
-        sql = self._sql.list_messages[query.descending, bool(query.run_id)]
+    def _matching(
+        self,
+        session: _Session,
+        query: MessageQuery,
+        variants: dict[tuple[bool, bool], str],
+        build: Callable[[Row], AnyEntry],
+    ) -> Iterator[AnyEntry]:
+        sql = variants[query.descending, bool(query.run_id)]
         # As many roles as the statement has parameters: all, or those that are asked for and one of them again.
         roles = sorted(query.roles or Role)
         filters = (
@@ -201,7 +217,7 @@ class Reader:
         if query.descending:
             segments.reverse()
         runs = [(session.id, session.life, *segment, *filters) for segment in segments]
-        return self._rows(sql, runs, message_of)
+        return self._rows(sql, runs, build)
 
     def _messages_by_seq(self, session: _Session, seqs: Sequence[int]) -> dict[int, StoredMessage]:
         messages = {}

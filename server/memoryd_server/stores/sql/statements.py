@@ -135,25 +135,27 @@ class Statements:
         self.messages = compiled(select(*message_columns).where(*of_life, *seqs).order_by(m.seq), *life, "low", "high")
         self.messages_by_seq = ListStatement(dialect, select(*message_columns).where(*of_life), m.seq, *life)
         roles = tuple(f"role_{role.value}" for role in Role)
-        filtered = select(*message_columns).where(
-            *of_life,
-            *seqs,
+        filters = [
             m.role.in_([bindparam(name) for name in roles]),
             m.created >= bindparam("from_time"),
             m.created < bindparam("to_time"),
-        )
-        filters = ("low", "high", *roles, "from_time", "to_time")
+        ]
         of_run = m.run_id == bindparam("run_id")
-        self.list_messages = {
-            (descending, by_run): compiled(
-                (filtered.where(of_run) if by_run else filtered).order_by(m.seq.desc() if descending else m.seq),
-                *life,
-                *filters,
-                *(["run_id"] if by_run else []),
-            )
-            for descending in (False, True)
-            for by_run in (False, True)
-        }
+
+        def matching(columns: list[Any], *, descending: bool, by_run: bool) -> str:
+            statement = select(*columns).where(*of_life, *seqs, *filters, *([of_run] if by_run else []))
+            order = m.seq.desc() if descending else m.seq
+            parameters = ("low", "high", *roles, "from_time", "to_time", *(["run_id"] if by_run else []))
+            return compiled(statement.order_by(order), *life, *parameters)
+
+        variants = [(descending, by_run) for descending in (False, True) for by_run in (False, True)]
+        self.matching_entries, self.matching_messages = (
+            {
+                (backwards, by_run): matching(columns, descending=backwards, by_run=by_run)
+                for backwards, by_run in variants
+            }
+            for columns in (entry_columns, message_columns)
+        )
         self.insert_message = compiled(_insert(messages, *messages.c.keys()), *messages.c.keys())
         self.complete_group = compiled(
             update(messages)

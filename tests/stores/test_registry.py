@@ -1,0 +1,99 @@
+"""`create_store`: from a type and a URL to a store, or to a text that says what to set or to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memoryd_server.stores.base import StoreMisconfigured
+from memoryd_server.stores.memory import InMemoryStore
+from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql.sqlite import SQLiteStore
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("type_", "url", "expected"),
+    [
+        ("in_memory", None, InMemoryStore),
+        ("in_memory", "memory://", InMemoryStore),
+        (None, "memory://", InMemoryStore),
+        ("sqlite", "sqlite:///memoryd.db", SQLiteStore),
+        ("sqlite", "sqlite+pysqlite:///memoryd.db", SQLiteStore),
+        (None, "sqlite:///memoryd.db", SQLiteStore),
+        (None, "SQLite:///memoryd.db", SQLiteStore),
+        ("", "sqlite:////somewhere/memoryd.db", SQLiteStore),
+        (None, "sqlite:///file:memoryd.db?mode=rw&uri=true", SQLiteStore),
+    ],
+)
+def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expected: type) -> None:
+    assert type(create_store("main", type_, url)) is expected
+
+
+@pytest.mark.parametrize(
+    ("type_", "url", "texts"),
+    [
+        ("sqlite", None, ["'main'", "no URL", "MEMORYD_STORES__MAIN__URL", "`url` in [stores.main]", "sqlite:////"]),
+        ("sqlite", "", ["no URL", "MEMORYD_STORES__MAIN__URL"]),
+        (None, None, ["no URL", "MEMORYD_STORES__MAIN__URL"]),
+        (
+            "oracle",
+            None,
+            ["no type 'oracle'", "in_memory and sqlite", "postgresql, mysql, redis, mongodb come with a later"],
+        ),
+        ("oracle", "oracle://host", ["no type 'oracle'", "in_memory and sqlite"]),
+        (
+            None,
+            "oracle://host",
+            ["no URL scheme 'oracle'", "in_memory and sqlite", "postgresql, mysql, redis, mongodb"],
+        ),
+        (None, "/var/lib/memoryd.db", ["has no scheme", "must look like sqlite:////"]),
+        ("postgresql", None, ["no type 'postgresql'", "later version", "memoryd-server[postgresql]", "asyncpg"]),
+        (None, "postgresql+asyncpg://u:pw@host/db", ["'postgresql+asyncpg'", "later version", "sqlite:////"]),
+        (None, "postgres://host/db", ["no URL scheme 'postgres'", "postgresql comes with a later version"]),
+        (None, "mysql://host/db", ["mysql comes with a later version", "asyncmy", "memoryd-server[mysql]"]),
+        ("mariadb", None, ["no type 'mariadb'", "mysql comes with a later version"]),
+        (None, "rediss://host", ["redis comes with a later version"]),
+        (None, "mongodb+srv://host", ["mongodb comes with a later version"]),
+        ("in_memory", "sqlite:///memoryd.db", ["type is in_memory", "begins with sqlite:", "looks like memory://"]),
+        ("sqlite", "memory://", ["type is sqlite", "begins with memory:", "looks like sqlite:////"]),
+        (
+            "sqlite",
+            "sqlite+aiosqlite:///memoryd.db",
+            ["driver aiosqlite", "nothing to install", "begin the URL with sqlite:"],
+        ),
+        ("sqlite", "sqlite://", ["names no file", "four slashes", "in_memory"]),
+        ("sqlite", "sqlite:///", ["names no file"]),
+        ("sqlite", "sqlite:///:memory:", ["names no file"]),
+        ("sqlite", "sqlite:///file:a?mode=memory&uri=true", ["names no file"]),
+        ("sqlite", "sqlite://memoryd.db", ["names no file", "four slashes"]),
+        ("sqlite", "sqlite:memoryd.db", ["cannot be read", "must look like sqlite:////"]),
+    ],
+)
+def test_anything_else_is_refused_with_what_to_do(type_: str | None, url: str | None, texts: list[str]) -> None:
+    with pytest.raises(StoreMisconfigured) as raised:
+        create_store("main", type_, url)
+    for text in texts:
+        assert text in str(raised.value)
+    assert "pw" not in str(raised.value)
+
+
+def test_a_python_without_sqlite_is_told_how_to_get_it() -> None:
+    script = """
+import sys
+sys.modules["_sqlite3"] = None
+from memoryd_server.stores.base import StoreMisconfigured
+from memoryd_server.stores.registry import create_store
+create_store("main", "in_memory", None)
+try:
+    create_store("main", "sqlite", "sqlite:///memoryd.db")
+except StoreMisconfigured as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "built without SQLite" in ran.stdout
+    assert "libsqlite3-dev" in ran.stdout

@@ -87,9 +87,9 @@ def test_what_was_acknowledged_survives_kill_9(
     assert len(writes.acknowledged) >= ROUNDS * ACKNOWLEDGED_A_ROUND
     assert len(writes.unanswered) == ROUNDS * WRITERS
     with Stubs(server.address) as stubs:
-        stored = {message.id: message for key in keys for message in stubs.list(key, page_size=1_000)}
+        stored = {message.id: message for key in keys for message in stubs.messages(key, page_size=1_000)}
         for key in keys:
-            listed = stubs.list(key, page_size=1_000)
+            listed = stubs.messages(key, page_size=1_000)
             assert [message.seq for message in listed] == list(range(1, len(listed) + 1))
             assert stubs.session(key).message_count == len(listed)
     for name, answer in writes.acknowledged.items():
@@ -115,7 +115,7 @@ def test_an_unanswered_append_is_repeated_after_the_crash(
     with Stubs(server.address) as stubs:
         assert stubs.append(key, *batch("a"), request_id="r") == first
         assert stubs.append(key, *batch("a")) == first
-        assert [message.seq for message in stubs.list(key)] == [1, 2, 3]
+        assert [message.seq for message in stubs.messages(key)] == [1, 2, 3]
 
 
 class TestDurableCommits:

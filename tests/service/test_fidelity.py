@@ -47,14 +47,12 @@ JSON_TEXTS: Final = {
 }
 
 
-def parts(*parts: pb.Part, role: pb.Role = pb.ROLE_USER, **fields: str) -> pb.Message:
+def parts(*parts: pb.Part, role: pb.Role.ValueType = pb.ROLE_USER, **fields: str) -> pb.Message:
     return pb.Message(role=role, content=pb.Content(parts=parts), **fields)  # type: ignore[arg-type]
 
 
 def call(arguments: str, id_: str = "c") -> pb.Message:
-    return parts(
-        pb.Part(tool_call=pb.ToolCall(id=id_, name="f", arguments=arguments)), role=pb.ROLE_ASSISTANT
-    )
+    return parts(pb.Part(tool_call=pb.ToolCall(id=id_, name="f", arguments=arguments)), role=pb.ROLE_ASSISTANT)
 
 
 def result(*inner: pb.Part, **fields: str | bool) -> pb.Part:
@@ -119,23 +117,27 @@ def test_a_message_comes_back_as_it_was_sent(stubs: Stubs, agent: str, name: str
 
     assert as_sent(by_seq).SerializeToString(deterministic=True) == sent.SerializeToString(deterministic=True)
     assert by_id == by_seq
-    assert stubs.list(key) == [by_seq]
+    assert stubs.messages(key) == [by_seq]
     # The same content again is the same append.
     assert stubs.append(key, sent) == [appended]
 
 
 def test_windows_show_messages_as_they_were_sent(stubs: Stubs, agent: str) -> None:
     key = new_key(agent)
-    sent = [message for message in MESSAGES.values() if message.ByteSize() < 100_000 and message.role != pb.ROLE_TOOL]
-    shown = [message for message in sent if all(part.WhichOneof("kind")[:4] != "tool" for part in message.content.parts)]
+    shown = [message for message in MESSAGES.values() if message.ByteSize() < 100_000 and not _is_of_tools(message)]
     for message in shown:
         stubs.append(key, message)
     (piece, stats) = stubs.stream(key)
     loaded = stubs.load(key)
 
     assert [_without_id(message) for message in loaded.messages] == shown
-    assert list(piece.messages) == list(loaded.messages) == stubs.list(key)
+    assert list(piece.messages) == list(loaded.messages) == stubs.messages(key)
     assert stats.stats == loaded.stats
+
+
+def _is_of_tools(message: pb.Message) -> bool:
+    kinds = {part.WhichOneof("kind") for part in message.content.parts}
+    return bool(kinds & {"tool_call", "tool_result"})
 
 
 def _without_id(message: pb.Message) -> pb.Message:
@@ -155,11 +157,11 @@ def test_all_of_it_survives_a_restart(start_server: StartServer, tmp_path: Path,
         for message in MESSAGES.values():
             stubs.append(key, message, create=settings)
         stubs.append(key, *(text(f"of one moment {number}") for number in range(50)))
-        before = (stubs.list(key), stubs.session(key), stubs.stream(key))
+        before = (stubs.messages(key), stubs.session(key), stubs.stream(key))
     assert server.stop() == 0
     server.restart()
     with Stubs(server.address) as stubs:
-        assert (stubs.list(key), stubs.session(key), stubs.stream(key)) == before
+        assert (stubs.messages(key), stubs.session(key), stubs.stream(key)) == before
         assert [_without_id(message) for message in before[0][: len(MESSAGES)]] == list(MESSAGES.values())
         # The next append goes on where the history ended, with calls still armed.
         (appended,) = stubs.append(key, calls("later"))

@@ -22,7 +22,7 @@ def test_an_append_answers_each_message_with_its_place(stubs: Stubs, agent: str)
     second = stubs.append(key, text("three", id="c"))
 
     assert [(message.id, message.seq) for message in first + second] == [("a", 1), ("b", 2), ("c", 3)]
-    listed = stubs.list(key)
+    listed = stubs.messages(key)
     for appended, stored in zip(first + second, listed, strict=True):
         assert appended.create_time == stored.create_time
         assert appended.token_count == stored.token_count > 0
@@ -34,7 +34,7 @@ def test_messages_without_an_id_get_one_each(stubs: Stubs, agent: str) -> None:
 
     assert len(set(ids)) == 2
     assert all(ids)
-    assert [message.id for message in stubs.list(key)] == ids
+    assert [message.id for message in stubs.messages(key)] == ids
 
 
 def test_equal_messages_are_all_kept(stubs: Stubs, agent: str) -> None:
@@ -43,13 +43,13 @@ def test_equal_messages_are_all_kept(stubs: Stubs, agent: str) -> None:
     stubs.append(key, text("yes", id="1"))
     stubs.append(key, text("yes", id="2"))
 
-    assert seqs(stubs.list(key)) == [1, 2]
+    assert seqs(stubs.messages(key)) == [1, 2]
 
 
 def test_what_only_the_server_gives_is_ignored_when_it_is_sent(stubs: Stubs, agent: str) -> None:
     key = new_key(agent)
     stubs.append(key, text("one", seq=77, token_count=-5, create_time=Timestamp(seconds=1)))
-    (stored,) = stubs.list(key)
+    (stored,) = stubs.messages(key)
 
     assert stored.seq == 1
     assert stored.token_count > 0
@@ -61,12 +61,12 @@ def test_fifty_messages_of_one_moment_come_back_as_sent(stubs: Stubs, agent: str
     key = new_key(agent)
     sent = [text(f"message {number}", id=f"{number * 7919 % 50}") for number in range(50)]
     stubs.append(key, *sent)
-    listed = stubs.list(key, page_size=7)
+    listed = stubs.messages(key, page_size=7)
 
     assert len({message.create_time.ToNanoseconds() for message in listed}) == 1
     assert seqs(listed) == list(range(1, 51))
     assert [as_sent(message) for message in listed] == sent
-    assert stubs.list(key, order=DESCENDING, page_size=7) == listed[::-1]
+    assert stubs.messages(key, order=DESCENDING, page_size=7) == listed[::-1]
     assert list(stubs.load(key).messages) == listed
 
 
@@ -76,7 +76,7 @@ def test_a_message_is_read_by_seq_and_by_id(stubs: Stubs, agent: str) -> None:
     by_seq = stubs.histories.GetMessage(history.GetMessageRequest(session=key, seq=2)).message
     by_id = stubs.histories.GetMessage(history.GetMessageRequest(session=key, id="b")).message
 
-    assert by_seq == by_id == stubs.list(key)[1]
+    assert by_seq == by_id == stubs.messages(key)[1]
 
 
 def test_a_session_tells_its_counts(stubs: Stubs, agent: str) -> None:
@@ -115,11 +115,13 @@ class TestPages:
         assert [len(page) for page in stubs.pages(key, page_size=page_size)] == lengths
 
     @pytest.mark.parametrize("order", [ASCENDING, DESCENDING])
-    def test_join_without_gap_or_repeat(self, stubs: Stubs, key: session.SessionKey, order: history.ListOrder) -> None:
+    def test_join_without_gap_or_repeat(
+        self, stubs: Stubs, key: session.SessionKey, order: history.ListOrder.ValueType
+    ) -> None:
         expected = list(range(1, 131)) if order == ASCENDING else list(range(130, 0, -1))
 
-        assert seqs(stubs.list(key, page_size=1, order=order)) == expected
-        assert seqs(stubs.list(key, page_size=9, order=order)) == expected
+        assert seqs(stubs.messages(key, page_size=1, order=order)) == expected
+        assert seqs(stubs.messages(key, page_size=9, order=order)) == expected
 
     def test_may_change_their_size_on_the_way(self, stubs: Stubs, key: session.SessionKey) -> None:
         found: list[int] = []
@@ -195,25 +197,25 @@ class TestFilters:
     def test_choose_messages(
         self, stubs: Stubs, key: session.SessionKey, condition: history.MessageFilter, expected: list[int]
     ) -> None:
-        assert seqs(stubs.list(key, filter=condition)) == expected
-        assert seqs(stubs.list(key, filter=condition, page_size=1)) == expected
-        assert seqs(stubs.list(key, filter=condition, page_size=1, order=DESCENDING)) == expected[::-1]
+        assert seqs(stubs.messages(key, filter=condition)) == expected
+        assert seqs(stubs.messages(key, filter=condition, page_size=1)) == expected
+        assert seqs(stubs.messages(key, filter=condition, page_size=1, order=DESCENDING)) == expected[::-1]
 
     def test_choose_by_time(self, stubs: Stubs, key: session.SessionKey) -> None:
-        third = stubs.list(key)[2].create_time
-        fifth = stubs.list(key)[4].create_time
+        third = stubs.messages(key)[2].create_time
+        fifth = stubs.messages(key)[4].create_time
 
-        assert seqs(stubs.list(key, filter=history.MessageFilter(from_time=third))) == [3, 4, 5, 6]
-        assert seqs(stubs.list(key, filter=history.MessageFilter(to_time=third))) == [1, 2]
+        assert seqs(stubs.messages(key, filter=history.MessageFilter(from_time=third))) == [3, 4, 5, 6]
+        assert seqs(stubs.messages(key, filter=history.MessageFilter(to_time=third))) == [1, 2]
         between = history.MessageFilter(from_time=third, to_time=fifth)
-        assert seqs(stubs.list(key, filter=between)) == [3, 4]
-        assert seqs(stubs.list(key, filter=between, order=DESCENDING, page_size=1)) == [4, 3]
+        assert seqs(stubs.messages(key, filter=between)) == [3, 4]
+        assert seqs(stubs.messages(key, filter=between, order=DESCENDING, page_size=1)) == [4, 3]
 
     @pytest.mark.parametrize("view", [history.MESSAGE_VIEW_ACTIVE, history.MESSAGE_VIEW_ALL])
     def test_views_agree_without_a_summary(
-        self, stubs: Stubs, key: session.SessionKey, view: history.MessageView
+        self, stubs: Stubs, key: session.SessionKey, view: history.MessageView.ValueType
     ) -> None:
-        assert seqs(stubs.list(key, view=view)) == [1, 2, 3, 4, 5, 6]
+        assert seqs(stubs.messages(key, view=view)) == [1, 2, 3, 4, 5, 6]
 
 
 class TestClearing:
@@ -227,7 +229,7 @@ class TestClearing:
 
         assert stubs.clear(key) == 2
         after = stubs.session(key)
-        assert stubs.list(key) == []
+        assert stubs.messages(key) == []
         assert stubs.load(key).messages == []
         assert (after.user_id, dict(after.labels), after.etag) == ("ada", {"topic": "travel"}, before.etag)
         assert (after.message_count, after.token_count, after.last_seq) == (0, 0, 2)
@@ -239,8 +241,8 @@ class TestClearing:
         stubs.clear(key)
 
         assert seqs(stubs.append(key, text("three"))) == [3]
-        assert seqs(stubs.list(key)) == [3]
-        assert seqs(stubs.list(key, order=DESCENDING)) == [3]
+        assert seqs(stubs.messages(key)) == [3]
+        assert seqs(stubs.messages(key, order=DESCENDING)) == [3]
         assert seqs(stubs.load(key).messages) == [3]
         assert stubs.session(key).message_count == 1
 
@@ -266,10 +268,10 @@ class TestClearing:
         key = new_key(agent)
         for round_ in range(5):
             stubs.append(key, text("one"), calls("a"), results("a"))
-            assert seqs(stubs.list(key)) == [3 * round_ + 1, 3 * round_ + 2, 3 * round_ + 3]
-            assert seqs(stubs.load(key).messages) == seqs(stubs.list(key))
+            assert seqs(stubs.messages(key)) == [3 * round_ + 1, 3 * round_ + 2, 3 * round_ + 3]
+            assert seqs(stubs.load(key).messages) == seqs(stubs.messages(key))
             assert stubs.clear(key) == 3
-        assert stubs.list(key) == []
+        assert stubs.messages(key) == []
 
     def test_an_agent_takes_all_its_sessions_and_no_other(self, stubs: Stubs, agent: str) -> None:
         mine = [new_key(agent) for _ in range(3)]
@@ -280,8 +282,8 @@ class TestClearing:
 
         answer = stubs.histories.ClearAgentHistory(history.ClearAgentHistoryRequest(agent=agent))
         assert (answer.cleared_session_count, answer.cleared_message_count) == (2, 4)
-        assert [stubs.list(key) for key in mine] == [[], [], []]
-        assert seqs(stubs.list(other)) == [1, 2]
+        assert [stubs.messages(key) for key in mine] == [[], [], []]
+        assert seqs(stubs.messages(other)) == [1, 2]
 
         again = stubs.histories.ClearAgentHistory(history.ClearAgentHistoryRequest(agent=agent))
         assert (again.cleared_session_count, again.cleared_message_count) == (0, 0)

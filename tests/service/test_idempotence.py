@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -28,14 +30,14 @@ class TestReplays:
         stubs.append(key, text("meanwhile"))
 
         assert stubs.append(key, *batch) == first
-        assert seqs(stubs.list(key)) == [1, 2, 3]
+        assert seqs(stubs.messages(key)) == [1, 2, 3]
 
     def test_by_request_id_return_the_first_answer(self, stubs: Stubs, key: session.SessionKey) -> None:
         """Messages without ids get theirs from the server once."""
         first = stubs.append(key, text("one"), text("two"), request_id="r")
 
         assert stubs.append(key, text("one"), text("two"), request_id="r") == first
-        assert [message.id for message in stubs.list(key)] == [message.id for message in first]
+        assert [message.id for message in stubs.messages(key)] == [message.id for message in first]
 
     def test_are_recognized_before_the_expected_seq_is_checked(self, stubs: Stubs, key: session.SessionKey) -> None:
         first = stubs.append(key, text("one", id="a"), expected_last_seq=0)
@@ -54,13 +56,13 @@ class TestReplays:
     @pytest.mark.parametrize("with_request_id", [False, True])
     def test_after_a_clear_restore_nothing(self, stubs: Stubs, key: session.SessionKey, with_request_id: bool) -> None:
         """The look-up outlives a clear (invariant 2)."""
-        request = {"request_id": "r"} if with_request_id else {}
+        request_id = "r" if with_request_id else ""
         message = text("one") if with_request_id else text("one", id="a")
-        first = stubs.append(key, message, **request)
+        first = stubs.append(key, message, request_id=request_id)
         stubs.clear(key)
 
-        assert stubs.append(key, message, **request) == first
-        assert stubs.list(key) == []
+        assert stubs.append(key, message, request_id=request_id) == first
+        assert stubs.messages(key) == []
         assert stubs.session(key).message_count == 0
         assert seqs(stubs.append(key, text("new"))) == [2]
 
@@ -70,7 +72,7 @@ class TestReplays:
         answers = [future.result().messages for future in request]
 
         assert all(answer == answers[0] for answer in answers)
-        assert seqs(stubs.list(key)) == [1]
+        assert seqs(stubs.messages(key)) == [1]
 
     def test_of_the_sdks_messages_are_stored_once(self, client: MemoryClient, agent: str) -> None:
         session_ = client.session(agent=agent)
@@ -89,13 +91,13 @@ class TestScope:
         stubs.append(first, text("one", id="a"), request_id="r")
         stubs.append(second, text("two", id="a"), request_id="r")
 
-        assert as_sent(stubs.list(second)[0]) == text("two", id="a")
+        assert as_sent(stubs.messages(second)[0]) == text("two", id="a")
 
     def test_message_and_request_ids_are_apart(self, stubs: Stubs, key: session.SessionKey) -> None:
         stubs.append(key, text("one", id="same"), request_id="other")
         stubs.append(key, text("two", id="other"), request_id="same")
 
-        assert seqs(stubs.list(key)) == [1, 2]
+        assert seqs(stubs.messages(key)) == [1, 2]
 
 
 CHANGES = {
@@ -126,14 +128,14 @@ class TestConflicts:
 
         refusal = refused(lambda: stubs.append(key, changed))
         self.check(refusal, "MESSAGE_ID_CONFLICT", message_id="a")
-        assert [as_sent(message) for message in stubs.list(key)] == [original]
+        assert [as_sent(message) for message in stubs.messages(key)] == [original]
 
     def test_batches_that_are_known_in_part(self, stubs: Stubs, key: session.SessionKey) -> None:
         stubs.append(key, text("one", id="a"))
         refusal = refused(lambda: stubs.append(key, text("one", id="a"), text("two", id="b")))
 
         self.check(refusal, "MESSAGE_ID_CONFLICT", message_id="a")
-        assert seqs(stubs.list(key)) == [1]
+        assert seqs(stubs.messages(key)) == [1]
         # Nothing of the refused batch is remembered.
         assert seqs(stubs.append(key, text("two", id="b"))) == [2]
 
@@ -142,7 +144,7 @@ class TestConflicts:
         refusal = refused(lambda: stubs.append(key, text("one", id="a"), text("two")))
 
         self.check(refusal, "MESSAGE_ID_CONFLICT", message_id="a")
-        assert seqs(stubs.list(key)) == [1]
+        assert seqs(stubs.messages(key)) == [1]
 
     @pytest.mark.parametrize("again", [[text("two")], [text("one"), text("two")], [text("one", id="a")]])
     def test_known_request_ids_with_other_messages(
@@ -152,7 +154,7 @@ class TestConflicts:
         refusal = refused(lambda: stubs.append(key, *again, request_id="r"))
 
         self.check(refusal, "REQUEST_ID_CONFLICT", request_id="r")
-        assert seqs(stubs.list(key)) == [1]
+        assert seqs(stubs.messages(key)) == [1]
 
 
 class TestExpectedLastSeq:
@@ -162,7 +164,7 @@ class TestExpectedLastSeq:
         refusal = refused(lambda: stubs.append(key, text("one"), expected_last_seq=0))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "LAST_SEQ_MISMATCH")
         assert (refusal.metadata["expected"], refusal.metadata["actual"]) == ("0", "1")
-        assert seqs(stubs.list(key)) == [1]
+        assert seqs(stubs.messages(key)) == [1]
 
     def test_of_a_session_that_does_not_exist(self, stubs: Stubs, key: session.SessionKey) -> None:
         refusal = refused(lambda: stubs.append(key, text("one"), expected_last_seq=1))
@@ -176,11 +178,11 @@ class TestExpectedLastSeq:
             stubs.histories.AppendMessages.future(_append(key, text(f"try {number}"), expected_last_seq=1))
             for number in range(20)
         ]
-        failures = [future.exception() for future in tries]
+        failures: list[Any] = [future.exception() for future in tries]
 
         assert sum(failure is None for failure in failures) == 1
         assert all(failure is None or failure.code() == grpc.StatusCode.ABORTED for failure in failures)
-        assert seqs(stubs.list(key)) == [1, 2]
+        assert seqs(stubs.messages(key)) == [1, 2]
 
     def test_goes_on_after_a_clear(self, stubs: Stubs, key: session.SessionKey) -> None:
         stubs.append(key, text("one"), text("two"))

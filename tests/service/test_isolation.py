@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pytest
@@ -89,7 +91,7 @@ class TestSessions:
 
     def test_keep_their_messages_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
         for each in keys:
-            assert said(stubs.list(each)) == [each.session_id]
+            assert said(stubs.messages(each)) == [each.session_id]
             assert said(list(stubs.load(each).messages)) == [each.session_id]
             by_id = stubs.histories.GetMessage(history.GetMessageRequest(session=each, id="same")).message
             assert said([by_id]) == [each.session_id]
@@ -99,8 +101,8 @@ class TestSessions:
         for each in keys:
             replay = text(each.session_id, id="same", name="same", run_id="same")
             assert seqs(stubs.append(each, replay, request_id="same")) == [1]
-            assert refused(lambda each=each: stubs.append(each, text("other", id="same"))).reason == "MESSAGE_ID_CONFLICT"
-            assert len(stubs.list(each)) == 1
+            assert refused(partial(stubs.append, each, text("other", id="same"))).reason == "MESSAGE_ID_CONFLICT"
+            assert len(stubs.messages(each)) == 1
 
     def test_are_listed_each_once(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
         request = history.ListSessionsRequest(agent=keys[0].agent, page_size=7)
@@ -118,7 +120,7 @@ class TestSessions:
         for each in cleared:
             assert stubs.clear(each) == 1
         for each in keys:
-            assert said(stubs.list(each)) == ([] if each in cleared else [each.session_id])
+            assert said(stubs.messages(each)) == ([] if each in cleared else [each.session_id])
 
     def test_keep_calls_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
         first, second = keys[:2]
@@ -136,13 +138,14 @@ class TestSessions:
             tokens.append((each, stubs.histories.ListMessages(request).next_page_token))
         for (mine, _), (other, token) in itertools.permutations(tokens, 2):
             request = history.ListMessagesRequest(session=mine, page_size=1, page_token=token)
-            assert refused(lambda request=request: stubs.histories.ListMessages(request)).reason == "PAGE_TOKEN_INVALID"
+            assert refused(partial(stubs.histories.ListMessages, request)).reason == "PAGE_TOKEN_INVALID"
             assert mine != other
 
     def test_with_other_names_are_not_found(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
         for name in ("cafE", "cafe   ", "a" * 254, "%%", "**", "c_fe"):
-            for look in (stubs.list, stubs.load, stubs.session):
-                refusal = refused(lambda look=look, name=name: look(key(keys[0].agent, name)))
+            looks: list[Callable[[session.SessionKey], object]] = [stubs.messages, stubs.load, stubs.session]
+            for look in looks:
+                refusal = refused(partial(look, key(keys[0].agent, name)))
                 assert refusal.reason == "SESSION_NOT_FOUND"
                 assert refusal.metadata["session_id"] == name
             assert stubs.clear(key(keys[0].agent, name)) == 0
@@ -159,7 +162,7 @@ class TestAgents:
 
     def test_keep_their_sessions_apart(self, stubs: Stubs, names: list[str]) -> None:
         for name in names:
-            assert said(stubs.list(key(name, "same"))) == [name]
+            assert said(stubs.messages(key(name, "same"))) == [name]
             assert said(list(stubs.load(key(name, "same")).messages)) == [name]
             by_agent = stubs.histories.ListSessions(history.ListSessionsRequest(agent=name)).sessions
             by_user = stubs.histories.ListSessions(history.ListSessionsRequest(user_id=f"u {name}")).sessions
@@ -171,7 +174,7 @@ class TestAgents:
             answer = stubs.histories.ClearAgentHistory(history.ClearAgentHistoryRequest(agent=name))
             assert (answer.cleared_session_count, answer.cleared_message_count) == (1, 1)
         for name in names:
-            assert said(stubs.list(key(name, "same"))) == ([] if name in cleared else [name])
+            assert said(stubs.messages(key(name, "same"))) == ([] if name in cleared else [name])
 
     def test_keep_their_settings_apart(self, stubs: Stubs, names: list[str]) -> None:
         for limit, name in enumerate(names, 1):
@@ -194,7 +197,7 @@ class TestAgents:
         for number, (name, session_id) in enumerate(dict.fromkeys(names)):
             stubs.append(key(name, session_id), text(f"{number}", id="same"))
         for number, (name, session_id) in enumerate(dict.fromkeys(names)):
-            assert said(stubs.list(key(name, session_id))) == [f"{number}"]
+            assert said(stubs.messages(key(name, session_id))) == [f"{number}"]
 
 
 class TestFilters:
@@ -202,7 +205,7 @@ class TestFilters:
         one = key(agent, "s")
         stubs.append(one, *(text(name, run_id=name) for name in ALIKE))
         for name in ALIKE:
-            assert said(stubs.list(one, filter=history.MessageFilter(run_id=name))) == [name]
+            assert said(stubs.messages(one, filter=history.MessageFilter(run_id=name))) == [name]
 
     def test_of_ids_are_exact(self, stubs: Stubs, agent: str) -> None:
         one = key(agent, "s")

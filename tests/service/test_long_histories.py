@@ -67,7 +67,9 @@ class TestPages:
         assert answer.next_page_token
 
     @pytest.mark.parametrize("order", [history.LIST_ORDER_ASCENDING, history.LIST_ORDER_DESCENDING])
-    def test_examine_ten_thousand_messages_when_they_filter(self, long_stubs: Stubs, order: history.ListOrder) -> None:
+    def test_examine_ten_thousand_messages_when_they_filter(
+        self, long_stubs: Stubs, order: history.ListOrder.ValueType
+    ) -> None:
         """A page may then hold fewer messages, or none, and still have a next one (AIP-158)."""
         rare = history.MessageFilter(run_id="rare")
         pages = [seqs(page) for page in long_stubs.pages(LONG, filter=rare, order=order)]

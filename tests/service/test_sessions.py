@@ -57,9 +57,9 @@ class TestSettings:
         ],
     )
     def test_fix_the_vocabulary(
-        self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer, price: int | None
+        self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer.ValueType, price: int | None
     ) -> None:
-        """Token counts are of the vocabulary that the session began with, whatever a later append says (invariant 8)."""
+        """Token counts are of the vocabulary that the session began with, whatever a later append says (8)."""
         key = new_key(agent)
         (first,) = stubs.append(key, text("tokenization is 記憶"), create=history.SessionSettings(tokenizer=tokenizer))
         others = [other for other in session.Tokenizer.values() if other]
@@ -123,10 +123,10 @@ class TestUpdates:
         assert again.user_id == "eve"
 
     def test_leave_messages_and_seqs_alone(self, stubs: Stubs, key: session.SessionKey) -> None:
-        before = stubs.list(key)
+        before = stubs.messages(key)
         update(stubs, session.Session(key=key, user_id="bob"), "user_id")
 
-        assert stubs.list(key) == before
+        assert stubs.messages(key) == before
         assert seqs(stubs.append(key, text("two"))) == [2]
 
     def test_that_change_nothing_keep_the_etag(self, stubs: Stubs, key: session.SessionKey) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -76,7 +78,7 @@ class TestManyClients:
     """50 clients begin one session at once: all is stored, in one order (invariants 1 to 3)."""
 
     def check(self, stubs: Stubs, key: session.SessionKey, given: list[int]) -> None:
-        listed = stubs.list(key)
+        listed = stubs.messages(key)
         assert seqs(listed) == list(range(1, CLIENTS + 1))
         assert sorted(given) == list(range(1, CLIENTS + 1))
         assert [int(message.id) for message in listed] == sorted(range(CLIENTS), key=lambda number: given[number])
@@ -112,16 +114,14 @@ class TestLostAnswers:
             session_ = client.session(agent=agent)
             key = session.SessionKey(agent=agent, session_id=session_.id)
             call = asyncio.create_task(session_.append(user("Hello!"), user("Are you there?")))
-            async with asyncio.timeout(30):
-                while refusal_or_list(there, key) != [1, 2]:
-                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(wait_for, there, key, [1, 2])
             assert not call.done()
             proxy.target = pair[1] if other else pair[0]
             proxy.losing = False
             proxy.cut()
 
             assert [message.seq for message in await call] == [1, 2]
-            assert seqs(there.list(key)) == [1, 2]
+            assert seqs(there.messages(key)) == [1, 2]
 
     def test_are_recognized_by_the_other_server(self, here: Stubs, there: Stubs, key: session.SessionKey) -> None:
         by_ids = here.append(key, text("one", id="a"))
@@ -132,15 +132,17 @@ class TestLostAnswers:
         assert there.append(key, text("two"), request_id="r") == by_request
         assert refused(lambda: there.append(key, text("other", id="a"))).reason == "MESSAGE_ID_CONFLICT"
         assert refused(lambda: there.append(key, text("other"), request_id="r")).reason == "REQUEST_ID_CONFLICT"
-        assert seqs(here.list(key)) == [1, 2, 3]
+        assert seqs(here.messages(key)) == [1, 2, 3]
 
 
-def refusal_or_list(stubs: Stubs, key: session.SessionKey) -> list[int]:
-    """The seqs of a session, none while it has not begun."""
-    try:
-        return seqs(stubs.list(key))
-    except grpc.RpcError:
-        return []
+def wait_for(stubs: Stubs, key: session.SessionKey, expected: list[int]) -> None:
+    """Returns when a session that has not begun yet holds messages with these seqs."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with suppress(grpc.RpcError):
+            if seqs(stubs.messages(key)) == expected:
+                return
+    raise AssertionError("the messages were never stored")
 
 
 class TestWhatOneChanges:
@@ -154,14 +156,14 @@ class TestWhatOneChanges:
             writer, reader = (here, there) if number % 2 else (there, here)
             assert seqs(writer.append(key, text(f"{number}"))) == [number]
             expected = list(range(1, number + 1))
-            assert seqs(reader.list(key)) == seqs(reader.load(key).messages) == expected
+            assert seqs(reader.messages(key)) == seqs(reader.load(key).messages) == expected
             assert reader.session(key).last_seq == number
 
     def test_by_a_clear_is_seen_at_once(self, here: Stubs, there: Stubs, key: session.SessionKey) -> None:
         here.append(key, text("one"), text("two"))
         assert there.clear(key) == 2
 
-        assert here.list(key) == []
+        assert here.messages(key) == []
         assert not here.load(key).messages
         assert here.session(key).message_count == 0
         assert here.clear(key) == 0
@@ -174,7 +176,7 @@ class TestWhatOneChanges:
             here.append(key, text("one"))
         there.histories.ClearAgentHistory(history.ClearAgentHistoryRequest(agent=agent))
 
-        assert [here.list(key) for key in keys] == [[], [], []]
+        assert [here.messages(key) for key in keys] == [[], [], []]
         assert seqs(here.append(keys[0], text("two"))) == [2]
 
     def test_refuses_nothing_by_an_old_seq(self, here: Stubs, there: Stubs, key: session.SessionKey) -> None:
@@ -247,7 +249,7 @@ def test_batches_of_concurrent_writers_stay_whole(here: Stubs, there: Stubs, key
 
     with ThreadPoolExecutor() as threads:
         list(threads.map(write, (here, there, here, there), "abcd"))
-    found = [message.content.parts[0].text for message in here.list(key)]
+    found = [message.content.parts[0].text for message in here.messages(key)]
     assert len(found) == 4 * 20 * 3
     batches = [said for said, _ in itertools.groupby(found)]
     assert sorted(batches) == sorted(f"{writer} {number}" for writer in "abcd" for number in range(20))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -18,7 +20,7 @@ ESTIMATE = history.SessionSettings(tokenizer=session.TOKENIZER_ESTIMATE)
 MESSAGE_TOKENS = 4
 
 
-def say(tokens: int, role: pb.Role = pb.ROLE_USER, letter: str = "x") -> pb.Message:
+def say(tokens: int, role: pb.Role.ValueType = pb.ROLE_USER, letter: str = "x") -> pb.Message:
     """A message that has so many tokens in a session that estimates: four letters a token, and four for the message."""
     return text(letter * 4 * (tokens - MESSAGE_TOKENS), role)
 
@@ -209,7 +211,7 @@ class TestOversize:
         found = stubs.load(key, mode=TOKENS, limit=100, oversize=policies.OVERSIZE_RETURN)
 
         assert seqs(found.messages) == [1, 3, 4]
-        assert list(found.messages) == [stubs.list(key)[place] for place in (0, 2, 3)]
+        assert list(found.messages) == [stubs.messages(key)[place] for place in (0, 2, 3)]
         assert found.stats.over_limit
         assert found.stats.limit_used_percent > 100
         assert not found.stats.shortened_seqs
@@ -221,7 +223,8 @@ class TestOversize:
         assert refusal.metadata["limit"] == "100"
         needed = int(refusal.metadata["needed"])
         assert seqs(stubs.load(key, mode=TOKENS, limit=needed, oversize=policies.OVERSIZE_FAIL).messages) == [1, 3, 4]
-        assert refused(lambda: stubs.load(key, mode=TOKENS, limit=needed - 1, oversize=policies.OVERSIZE_FAIL))
+        again = refused(lambda: stubs.load(key, mode=TOKENS, limit=needed - 1, oversize=policies.OVERSIZE_FAIL))
+        assert again.metadata["needed"] == f"{needed}"
 
     def test_returns_whole_what_shortening_cannot_fit(self, stubs: Stubs, key: session.SessionKey) -> None:
         found = stubs.load(key, mode=TOKENS, limit=10)
@@ -232,7 +235,7 @@ class TestOversize:
 
     @pytest.mark.parametrize("oversize", [None, policies.OVERSIZE_FAIL, policies.OVERSIZE_RETURN])
     def test_returns_it_whole_when_messages_are_counted(
-        self, stubs: Stubs, key: session.SessionKey, oversize: policies.Oversize | None
+        self, stubs: Stubs, key: session.SessionKey, oversize: policies.Oversize.ValueType | None
     ) -> None:
         found = stubs.load(key, limit=1, oversize=oversize)
 
@@ -241,9 +244,9 @@ class TestOversize:
         assert found.stats.limit_used_percent == 200
 
     def test_stored_texts_stay_as_they_are(self, stubs: Stubs, key: session.SessionKey) -> None:
-        before = stubs.list(key)
+        before = stubs.messages(key)
         stubs.load(key, mode=TOKENS, limit=100)
-        assert stubs.list(key) == before
+        assert stubs.messages(key) == before
 
 
 class TestExplain:
@@ -286,7 +289,7 @@ class TestStreams:
         "options",
         [{}, {"limit": 1}, {"limit": 4, "start_with_user": True}, {"mode": TOKENS, "limit": 50}, {"pin_system": False}],
     )
-    def test_equal_the_loaded_window(self, stubs: Stubs, agent: str, options: dict[str, int]) -> None:
+    def test_equal_the_loaded_window(self, stubs: Stubs, agent: str, options: dict[str, Any]) -> None:
         key = new_key(agent)
         stubs.append(key, text("rules", pb.ROLE_SYSTEM), text("go"), calls("a"), results("a", said="x" * 500))
         stubs.append(key, text("done", pb.ROLE_ASSISTANT), text("thanks"), calls("b"), results("b", said="y" * 5_000))
@@ -353,7 +356,9 @@ class TestTokens:
             (session.TOKENIZER_O200K_BASE, "", 0),
         ],
     )
-    def test_of_a_text(self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer, said: str, tokens: int) -> None:
+    def test_of_a_text(
+        self, stubs: Stubs, agent: str, tokenizer: session.Tokenizer.ValueType, said: str, tokens: int
+    ) -> None:
         settings = history.SessionSettings(tokenizer=tokenizer)
         (appended,) = stubs.append(new_key(agent), text(said), create=settings)
 

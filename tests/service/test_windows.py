@@ -47,11 +47,11 @@ def token_budgets(history: Sequence[Message], count: int = TOKEN_BUDGETS) -> lis
     return sorted({1 + round(step * total / (count - 1)) for step in range(count)})
 
 
-async def windows(session: AsyncSession, limits: Sequence[dict[str, int]], **options: Any) -> list[Window]:
+async def windows(session: AsyncSession, limits: Sequence[dict[str, Any]], **options: Any) -> list[Window]:
     """A window for each limit, some at a time."""
     slots = asyncio.Semaphore(CONCURRENT_LOADS)
 
-    async def load(limit: dict[str, int]) -> Window:
+    async def load(limit: dict[str, Any]) -> Window:
         async with slots:
             return await session.window(**limit, **options)
 
@@ -59,7 +59,7 @@ async def windows(session: AsyncSession, limits: Sequence[dict[str, int]], **opt
 
 
 async def check_every_limit(session: AsyncSession, history: Sequence[Message], **options: Any) -> None:
-    limits = [{"messages": limit} for limit in range(1, len(history) + 2)]
+    limits: list[dict[str, Any]] = [{"messages": limit} for limit in range(1, len(history) + 2)]
     limits += [{"tokens": budget} for budget in token_budgets(history)]
     found = await windows(session, limits, **options)
     keeps = options.get("open_calls") == "keep"
@@ -140,7 +140,8 @@ async def test_windows_keep_their_rules_while_the_history_grows(
     for message in from_openai(OPENAI[name]):
         await session.append(message)
         history = await stored(session)
-        limits = [{"messages": limit} for limit in (1, 2, 3, 5, 8, 1_000)] + [{"tokens": 60}, {"tokens": 100_000}]
+        limits: list[dict[str, Any]] = [{"messages": limit} for limit in (1, 2, 3, 5, 8, 1_000)]
+        limits += [{"tokens": 60}, {"tokens": 100_000}]
         grown = await windows(session, limits)
         for limit, window in zip(limits, grown, strict=True):
             check_window(history, window, **limit)

@@ -1,8 +1,8 @@
 """What a window must be, worked out anew from the history that it was cut from (invariants 6 to 8).
 
-Nothing here is shared with the server: calls and results are paired by walking the whole history, and what fits is found
-by adding up. `check_window` compares a window with that; `check_openai` and `check_anthropic` check what the converters
-make of it against the rules by which model providers refuse a request.
+Nothing here is shared with the server: calls and results are paired by walking the whole history, and what fits is
+found by adding up. `check_window` compares a window with that; `check_openai` and `check_anthropic` check what the
+converters make of it against the rules by which model providers refuse a request.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from memoryd.v1 import agent_service_pb2_grpc, history_service_pb2_grpc, store_s
 from memoryd.v1 import error_reason_pb2 as reasons
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
-from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
+from memoryd.v1.session_pb2 import Session, SessionKey
 
 CORRELATION_METADATA: Final = "memoryd-correlation-id"
 STORE_METADATA: Final = "memoryd-store"
@@ -48,13 +48,13 @@ class Stubs:
         self.channel.close()
 
     def append(
-        self, key: session.SessionKey, *messages: pb.Message, metadata: Metadata = (), **fields: Any
+        self, key: SessionKey, *messages: pb.Message, metadata: Metadata = (), **fields: Any
     ) -> list[history.AppendedMessage]:
         """Appends; `fields` are those of the request."""
         request = history.AppendMessagesRequest(session=key, messages=messages, **fields)
         return list(self.histories.AppendMessages(request, timeout=30, metadata=metadata).messages)
 
-    def pages(self, key: session.SessionKey, **fields: Any) -> list[list[pb.Message]]:
+    def pages(self, key: SessionKey, **fields: Any) -> list[list[pb.Message]]:
         """All pages of a list."""
         pages: list[list[pb.Message]] = []
         token = ""
@@ -66,24 +66,22 @@ class Stubs:
             if not token:
                 return pages
 
-    def list(self, key: session.SessionKey, **fields: Any) -> list[pb.Message]:
+    def messages(self, key: SessionKey, **fields: Any) -> list[pb.Message]:
         """All messages of a list."""
         return list(itertools.chain.from_iterable(self.pages(key, **fields)))
 
-    def session(self, key: session.SessionKey) -> session.Session:
+    def session(self, key: SessionKey) -> Session:
         return self.histories.GetSession(history.GetSessionRequest(session=key), timeout=30).session
 
-    def clear(self, key: session.SessionKey) -> int:
+    def clear(self, key: SessionKey) -> int:
         return self.histories.ClearHistory(history.ClearHistoryRequest(session=key), timeout=30).cleared_message_count
 
-    def load(self, key: session.SessionKey, explain: bool = False, **options: Any) -> window.LoadWindowResponse:
+    def load(self, key: SessionKey, explain: bool = False, **options: Any) -> window.LoadWindowResponse:
         """Loads a window; `options` are those of WindowOptions."""
         request = window.LoadWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return self.windows.LoadWindow(request, timeout=30)
 
-    def stream(
-        self, key: session.SessionKey, explain: bool = False, **options: Any
-    ) -> list[window.StreamWindowResponse]:
+    def stream(self, key: SessionKey, explain: bool = False, **options: Any) -> list[window.StreamWindowResponse]:
         """Streams a window; `options` are those of WindowOptions."""
         request = window.StreamWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return list(self.windows.StreamWindow(request, timeout=60))
@@ -92,12 +90,12 @@ class Stubs:
 _sessions = itertools.count(1)
 
 
-def new_key(agent: str) -> session.SessionKey:
+def new_key(agent: str) -> SessionKey:
     """A session of an agent that no other test uses."""
-    return session.SessionKey(agent=agent, session_id=f"s{next(_sessions)}")
+    return SessionKey(agent=agent, session_id=f"s{next(_sessions)}")
 
 
-def text(said: str, role: pb.Role = pb.ROLE_USER, **fields: Any) -> pb.Message:
+def text(said: str, role: pb.Role.ValueType = pb.ROLE_USER, **fields: Any) -> pb.Message:
     """A message that says one text."""
     return pb.Message(role=role, content=pb.Content(parts=[pb.Part(text=said)]), **fields)
 
@@ -108,7 +106,7 @@ def calls(*ids: str, **fields: Any) -> pb.Message:
     return pb.Message(role=pb.ROLE_ASSISTANT, content=pb.Content(parts=parts), **fields)
 
 
-def results(*ids: str, role: pb.Role = pb.ROLE_TOOL, said: str = "found", **fields: Any) -> pb.Message:
+def results(*ids: str, role: pb.Role.ValueType = pb.ROLE_TOOL, said: str = "found", **fields: Any) -> pb.Message:
     """A message that answers calls with these ids."""
     parts = [pb.Part(tool_result=pb.ToolResult(call_id=id_, parts=[pb.Part(text=said)])) for id_ in ids]
     return pb.Message(role=role, content=pb.Content(parts=parts), **fields)
@@ -164,7 +162,7 @@ def refusal_of(error: grpc.RpcError) -> Refusal:
     assert len(infos) == 1
     (info,) = infos
     assert info.domain == "memoryd"
-    assert f"ERROR_REASON_{info.reason}" in reasons.ErrorReason.keys()
+    assert f"ERROR_REASON_{info.reason}" in reasons.ErrorReason.keys()  # noqa: SIM118 - an enum of protobuf is no dictionary
     assert info.metadata["correlation_id"] == trailing[CORRELATION_METADATA]
     return Refusal(failed.code(), status.message, info.reason, dict(info.metadata), retry_seconds, trailing)
 

@@ -14,7 +14,7 @@ import msgspec
 from memoryd_server import limits
 from memoryd_server.engine import changes, page_tokens, replay, tokens
 from memoryd_server.engine.changes import AppendInput, SessionSettings, SessionUpdate, TokenizerDiffers
-from memoryd_server.engine.errors import Reason, RequestError, field_invalid, session_not_found
+from memoryd_server.engine.errors import Reason, RequestError, field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import (
     IncomingMessage,
     check_agent,
@@ -260,7 +260,7 @@ async def get_message(runtime: Runtime, key: SessionKey, *, seq: int | None, id_
     """One message, by seq or by id. Raises: RequestError (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND), StoreUnavailable."""
     check_key(key)
     if seq is None and id_ is None:
-        raise field_invalid("by", "give the message's seq or its id")
+        raise field_required("by", "the message's seq or its id")
     if seq is not None and seq < 1:
         raise field_invalid("seq", "a seq is 1 or more")
     if id_ is not None:

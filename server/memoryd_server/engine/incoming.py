@@ -55,9 +55,9 @@ def check_labels(field: str, labels: Mapping[str, str]) -> None:
     if len(labels) > limits.MAX_LABELS:
         raise field_too_large(field, len(labels), limits.MAX_LABELS, "labels", "use fewer")
     for name, value in labels.items():
-        check_text(f"{field} (a key)", name, limits.MAX_LABEL_BYTES, required=True, what="a key")
+        check_text(f"{field}[{name!r}]", name, limits.MAX_LABEL_BYTES, required=True, what="a key")
         check_text(f"{field}[{name!r}]", value, limits.MAX_LABEL_BYTES)
-        if len(name.splitlines()) > 1 or len(value.splitlines()) > 1:
+        if any(text and text.splitlines() != [text] for text in (name, value)):
             raise field_invalid(f"{field}[{name!r}]", "keys and values of labels are one line each")
 
 

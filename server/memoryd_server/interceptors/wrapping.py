@@ -6,15 +6,21 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
+
+from memoryd_server.engine.errors import RequestError, field_invalid
 
 # In quotes: generic in their stubs alone.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Around = Callable[[str, Context], AbstractAsyncContextManager[None]]
+
+_KEPT_HANDLERS: Final = 256
+"""More methods than a server has: names of unknown ones, which callers make up, must not fill the memory."""
 
 
 class WrappingInterceptor(grpc.aio.ServerInterceptor, ABC):
@@ -41,7 +47,8 @@ class WrappingInterceptor(grpc.aio.ServerInterceptor, ABC):
         if handler is None:
             return self.unknown_method(method)
         wrapped = _wrap(handler, method, self.around)
-        self._wrapped[method] = (handler, wrapped)
+        if len(self._wrapped) < _KEPT_HANDLERS:
+            self._wrapped[method] = (handler, wrapped)
         return wrapped
 
     def unknown_method(self, method: str) -> Handler | None:
@@ -59,22 +66,47 @@ def _wrap(handler: Handler, method: str, around: Around) -> Handler:
     }[handler.request_streaming, handler.response_streaming]
     name, make = kind
     behavior = getattr(handler, name)
+    read = _reader(handler)
     call: Callable[[Any, Context], Any]
     if inspect.isasyncgenfunction(behavior):
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             async with around(method, context):
-                async for response in behavior(request, context):
+                async for response in behavior(read(request), context):
                     yield response
 
     else:
 
         async def call(request: Any, context: Context) -> Any:
             async with around(method, context):
-                return await behavior(request, context)
+                return await behavior(read(request), context)
 
-    return make(
-        call,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
+    # The innermost interceptor reads the request, so that one which cannot be read gets its status from the boundary.
+    return make(call, request_deserializer=None, response_serializer=handler.response_serializer)
+
+
+def _reader(handler: Handler) -> Callable[[Any], Any]:
+    """Reads what gRPC gives to a wrapped handler: a request, or the requests of a stream."""
+    deserialize = handler.request_deserializer
+    if deserialize is None:
+        return lambda request: request
+
+    def read(request: bytes) -> Any:
+        try:
+            return deserialize(request)
+        except DecodeError as error:
+            raise _unreadable() from error
+
+    async def read_all(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield read(request)
+
+    return read_all if handler.request_streaming else read
+
+
+def _unreadable() -> RequestError:
+    return field_invalid(
+        "request",
+        "its bytes are not this method's request message; texts must be valid UTF-8, so replace halves of surrogate "
+        "pairs, and send bytes as media",
     )

@@ -136,8 +136,7 @@ def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.Gene
     except RuntimeError as error:
         raise SettingsError(
             f"listen: cannot listen on {settings.listen}: the port is taken, or the host is not this machine's; stop "
-            f"the "
-            "other server, or choose another port with --listen (MEMORYD_LISTEN)"
+            "the other server, or choose another port with --listen (MEMORYD_LISTEN)"
         ) from error
     return App(server, stores, health, in_flight, f"{host}:{bound}")
 

@@ -101,8 +101,7 @@ class Settings(BaseSettings):
         for name in value:
             if not _STORE_NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} is no store name: it begins with a letter and holds a-z, 0-9, _ and -, at most 63 of "
-                    f"them"
+                    f"{name!r} is no store name: it begins with a letter and holds a-z, 0-9, _ and -, at most 63"
                 )
         return value
 
@@ -112,8 +111,7 @@ class Settings(BaseSettings):
         if not self.insecure and not _is_loopback(host):
             raise ValueError(
                 f"listen: {self.listen} is reachable from other machines, and callers would be neither authenticated "
-                f"nor "
-                "encrypted: listen on 127.0.0.1, or accept that with --insecure (MEMORYD_INSECURE=true)"
+                "nor encrypted: listen on 127.0.0.1, or accept that with --insecure (MEMORYD_INSECURE=true)"
             )
         if self.default_store is not None and self.default_store not in self.effective_stores:
             raise ValueError(

@@ -98,8 +98,7 @@ def plan_append(
         raise RequestError(
             Reason.LAST_SEQ_MISMATCH,
             f"the session's last seq is {last_seq}, not {wanted.expected_last_seq} as expected; nothing was written: "
-            f"read what "
-            "is new, then append",
+            "read what is new, then append",
             expected=wanted.expected_last_seq,
             actual=last_seq,
         )

@@ -56,8 +56,7 @@ async def load(runtime: Runtime, request: WindowRequest) -> tuple[Sequence[Store
         raise RequestError(
             Reason.WINDOW_TOO_LARGE,
             f"the window has {size:,} bytes, and one answer holds {limits.MAX_PAGE_BYTES:,}: read it with "
-            f"StreamWindow, as the "
-            "SDKs do, or give a smaller limit",
+            "StreamWindow, as the SDKs do, or give a smaller limit",
             bytes=size,
             limit=limits.MAX_PAGE_BYTES,
         )

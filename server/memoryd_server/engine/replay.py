@@ -92,8 +92,7 @@ def first_answer(
             raise RequestError(
                 Reason.MESSAGE_ID_CONFLICT,
                 f"message id {conflicting.id!r} is known, {why}; nothing was written: use new ids for new messages, "
-                f"and repeat an "
-                "append as it was",
+                "and repeat an append as it was",
                 message_id=conflicting.id,
             )
         answers.extend(answer_of(earlier))

@@ -246,8 +246,7 @@ def _oversize(settings: WindowSettings, pins: Sequence[Entry], newest: Unit, *, 
         raise RequestError(
             Reason.WINDOW_TOO_SMALL,
             f"pins and newest group need {needed:,} tokens, and options.limit is {settings.limit:,}: raise the limit, "
-            f"or let "
-            "options.oversize be SHORTEN or RETURN",
+            "or let options.oversize be SHORTEN or RETURN",
             limit=settings.limit,
             needed=needed,
         )
@@ -295,8 +294,10 @@ def with_shortened(plan: WindowPlan, shortened: Sequence[StoredMessage] | None) 
 
 def left_out(record: Record, settings: WindowSettings, plan: WindowPlan) -> LeftOut:
     """What is not in the window, in O(1) of the history."""
-    open_count = record.open_messages if settings.open_calls == OpenCalls.OMIT else 0
-    shown = sum(1 for entry in plan.entries if entry.seq)
+    omit = settings.open_calls == OpenCalls.OMIT
+    open_count = record.open_messages if omit else 0
+    # Only a synthesized result has no seq.
+    shown = len(plan.entries) if omit else sum(1 for entry in plan.entries if entry.seq)
     limit_count = record.messages - record.orphan_messages - open_count - shown
     from_seq = to_seq = 0
     if limit_count:
@@ -366,7 +367,7 @@ class WindowStats:
 def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explained: Sequence[Entry]) -> WindowStats:
     """The stats of a finished plan."""
     entries = plan.entries
-    tokens = sum(entry.tokens for entry in entries)
+    tokens = sum([entry.tokens for entry in entries])  # A list: it is on the path of every load.
     used = tokens if settings.mode == WindowMode.TOKENS else len(entries)
     left = left_out(record, settings, plan)
     return WindowStats(
@@ -383,7 +384,7 @@ def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explain
         prefix_digest=prefix_digest(record, settings, plan),
         pins=len(plan.pins),
         last_seq=record.last_seq,
-        first_seq=next((entry.seq for entry in entries[len(plan.pins) :]), 0),
+        first_seq=entries[len(plan.pins)].seq if len(entries) > len(plan.pins) else 0,
         explained=explained,
     )
 

@@ -118,13 +118,15 @@ def encode_message(message: StoredMessage, into: message_pb2.Message) -> None:
     if message.extra:
         into.extra = message.extra
     if message.content is not None:
-        into.content.SetInParent()
-        parts = into.content.parts
-        for part in decode_parts(message.content):
-            if isinstance(part, Text):  # Most are.
-                parts.add().text = part.text
+        content = into.content
+        parts = decode_parts(message.content)
+        if not parts:
+            content.SetInParent()
+        for part in parts:
+            if type(part) is Text:  # Most are.
+                content.parts.add().text = part.text
             else:
-                _ENCODERS[type(part)](part, parts.add())
+                _ENCODERS[type(part)](part, content.parts.add())
 
 
 def _encode_text(part: Text, into: message_pb2.Part) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -525,3 +526,19 @@ def test_a_request_that_cannot_be_read_is_refused(sqlite_stubs: Stubs, method: s
     assert (refusal.code, refusal.reason, refusal.metadata["field"]) == (INVALID, BAD, "request")
     assert "UTF-8" in refusal.text
     assert "DecodeError" not in refusal.text
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\U0001f600", "\n"])
+def test_what_is_told_of_a_huge_value_fits_an_answer(sqlite_stubs: Stubs, agent: str, character: str) -> None:
+    """Status details over 16 KiB would reach the caller as RESOURCE_EXHAUSTED, without the reason."""
+    huge = character * 500_000
+    key = new_key(agent)
+    sqlite_stubs.append(key, text("one"))
+    for call, reason in (
+        (updating(huge), BAD),
+        (updating("labels", labels={huge: ""}), TOO_LARGE),
+        (creating(labels={"k": huge}), TOO_LARGE),
+        (appending(text("m", id=huge)), TOO_LARGE),
+    ):
+        refusal = refused(partial(call, sqlite_stubs, key))
+        assert (refusal.code, refusal.reason) == (INVALID, reason)

@@ -24,8 +24,11 @@ ERROR_DOMAIN: Final = "memoryd"
 
 _STATUS_DETAILS_METADATA: Final = "grpc-status-details-bin"
 
-_MAX_DETAIL_CHARACTERS: Final = 2_048
-"""Of a message and of each metadata value: status details over 16 KiB would reach the client as RESOURCE_EXHAUSTED."""
+_MAX_TEXT_BYTES: Final = 1_024
+_MAX_VALUE_BYTES: Final = 512
+"""Of an error's text and of each metadata value, in UTF-8. A default client takes 8 KiB of trailing metadata for sure,
+and from 16 KiB on tells RESOURCE_EXHAUSTED instead; the text is in there twice, once percent-encoded (three bytes for
+one)."""
 
 _STORE_RETRY_SECONDS: Final = 1.0
 
@@ -115,18 +118,20 @@ def _store_unavailable(error: StoreUnavailable) -> RequestError:
     )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_DETAIL_CHARACTERS else text[:_MAX_DETAIL_CHARACTERS] + "…"
+def _cut(text: str, limit: int) -> str:
+    encoded = text.encode(errors="replace")
+    return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode(errors="ignore") + "…"
 
 
 async def _abort(context: Context, error: RequestError) -> NoReturn:
     correlation_id = current_call.get().correlation_id
     code = CODES[error.reason]
-    text = _cut(error.text)
+    text = _cut(error.text, _MAX_TEXT_BYTES)
     info = ErrorInfo(
         reason=error.reason,
         domain=ERROR_DOMAIN,
-        metadata={name: _cut(value) for name, value in error.metadata.items()} | {"correlation_id": correlation_id},
+        metadata={name: _cut(value, _MAX_VALUE_BYTES) for name, value in error.metadata.items()}
+        | {"correlation_id": correlation_id},
     )
     status = Status(code=code.value[0], message=text, details=[_packed(info)])
     if error.retry_after is not None:

@@ -1,0 +1,165 @@
+"""Servers inside of the test's process, on stores that a test can make fail or wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+
+from memoryd.v1 import agent_service_pb2_grpc, history_service_pb2_grpc, store_service_pb2_grpc, window_service_pb2_grpc
+from memoryd_server.app import App, build
+from memoryd_server.config import load_settings
+from memoryd_server.engine.runtime import Defaults, Runtime
+from memoryd_server.engine.stores import Stores
+from memoryd_server.stores.base import (
+    AgentRecord,
+    Change,
+    Entry,
+    Loaded,
+    Lookup,
+    LookupKind,
+    MessagePage,
+    MessageQuery,
+    Outcome,
+    Record,
+    SessionKey,
+    SessionPage,
+    SessionQuery,
+    Store,
+    StoredMessage,
+    Tail,
+    Usability,
+)
+from memoryd_server.stores.memory import InMemoryStore
+
+
+class AsyncStubs:
+    """The generated stubs of all services on one channel, for an event loop."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+        # The generated classes serve both kinds of channels; which one, their types say by overloads that mypy loses.
+        self.histories: Any = history_service_pb2_grpc.HistoryServiceStub(channel)
+        self.windows: Any = window_service_pb2_grpc.WindowServiceStub(channel)
+        self.agents: Any = agent_service_pb2_grpc.AgentServiceStub(channel)
+        self.stores: Any = store_service_pb2_grpc.StoreServiceStub(channel)
+
+
+def connect(address: str) -> grpc.aio.Channel:
+    """A channel of its own connection."""
+    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+@asynccontextmanager
+async def serving(store: Store) -> AsyncIterator[tuple[App, AsyncStubs]]:
+    """A server on the store, with stubs on it. At the end it is stopped at once, if it still runs."""
+    runtime = Runtime("default", store, await store.open(), Defaults(tokenizer="estimate"))
+    app = build(load_settings({"listen": "127.0.0.1:0"}), Stores({"default": runtime}, "default"))
+    await app.server.start()
+    async with connect(app.address) as channel:
+        yield app, AsyncStubs(channel)
+    await app.server.stop(None)
+    await app.in_flight.wait_until_idle()
+    await runtime.close()
+
+
+async def _nothing(method: str) -> None:
+    del method
+
+
+async def _nothing_more() -> None:
+    pass
+
+
+class HookedStore(InMemoryStore):
+    """Awaits `before` ahead of each method that talks to a database, and `after_commit` behind each commit: what they
+    raise is what the method raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[str], Awaitable[None]] = _nothing
+        self.after_commit: Callable[[], Awaitable[None]] = _nothing_more
+
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        await self.before("load")
+        return await super().load(key, tail)
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        await self.before("read")
+        return await super().read(key, incarnation, seqs)
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        await self.before("list_messages")
+        return await super().list_messages(key, query)
+
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        await self.before("list_unusable")
+        return await super().list_unusable(key, usabilities, limit)
+
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        await self.before("find")
+        return await super().find(key, kind, ids)
+
+    async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        await self.before("commit")
+        outcomes = await super().commit(changes)
+        await self.after_commit()
+        return outcomes
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        await self.before("list_sessions")
+        return await super().list_sessions(query)
+
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        await self.before("load_agent")
+        return await super().load_agent(tenant, agent)
+
+    async def save_agent(self, record: AgentRecord) -> bool:
+        await self.before("save_agent")
+        return await super().save_agent(record)
+
+    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
+        await self.before("list_agents")
+        return await super().list_agents(tenant, after, limit)
+
+    async def ping(self) -> None:
+        await self.before("ping")
+        await super().ping()
+
+
+class Gate:
+    """A hook that keeps calls waiting while it is shut."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._arrivals = asyncio.Condition()
+        self.waiting = 0
+
+    async def __call__(self, method: str) -> None:
+        if self._open.is_set():
+            return
+        self.waiting += 1
+        async with self._arrivals:
+            self._arrivals.notify_all()
+        try:
+            await self._open.wait()
+        finally:
+            self.waiting -= 1
+
+    def shut(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def wait_for(self, waiting: int) -> None:
+        """Returns when so many calls wait."""
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: self.waiting >= waiting)

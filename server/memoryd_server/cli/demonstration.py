@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.rule import Rule
@@ -34,8 +34,8 @@ def demonstrate() -> None:
     """Runs the demo. Whatever ends it, the server that it started ends as well."""
     console = out()
     began = time.monotonic()
-    with _ended_by_signals(), TemporaryDirectory(prefix="memoryd-demo-") as directory:
-        server = DemoServer(Path(directory))
+    with _Signals() as signals, TemporaryDirectory(prefix="memoryd-demo-") as directory:
+        server = DemoServer(Path(directory), signals)
         try:
             _tell_the_story(console, server)
         except MemorydError as error:
@@ -146,16 +146,17 @@ def conversation() -> list[Message]:
 class DemoServer:
     """`memoryd serve` in a process of its own, on a free port and with settings of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, signals: "_Signals") -> None:
         self.address = "127.0.0.1:0"
         self._directory = directory
+        self._signals = signals
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Starts it, and again at the same address once it has ended. Raises Failure with what it said."""
         command = [sys.executable, "-m", "memoryd_server", "serve", "--listen", self.address]
         log = self._directory / "server.log"
-        with log.open("w") as stderr:
+        with log.open("w") as stderr, self._signals.held():
             # In a session of its own, so that Ctrl-C ends the demo and the demo ends the server.
             self._process = subprocess.Popen(
                 [*command, "--data-dir", str(self._directory), "--log-level", "warning"],
@@ -193,19 +194,40 @@ class DemoServer:
             process.stdout.close()
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Lets the signals that end a process end it the way Ctrl-C does: with all that it started."""
+class _Signals:
+    """Turns the signals that end a process into SystemExit, so that the process ends with all that it started."""
 
-    def end(number: int, frame: object) -> None:
-        sys.exit(128 + number)
+    def __init__(self) -> None:
+        self._earlier: dict[signal.Signals, Any] = {}
+        self._held = False
+        self._waiting = 0
 
-    earlier = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._earlier[number] = signal.signal(number, self._end)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._earlier.items():
             signal.signal(number, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets signals wait for the end of a block that must not be left half done."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._waiting:
+            sys.exit(128 + self._waiting)
+
+    def _end(self, number: int, frame: object) -> None:
+        del frame
+        if self._held:
+            self._waiting = number
+        else:
+            sys.exit(128 + number)
 
 
 def _chapter(console: Console, title: str) -> None:

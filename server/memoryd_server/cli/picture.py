@@ -77,9 +77,9 @@ class Fold:
 class Folding:
     """How much of long stretches is drawn: so many messages at the beginning and at the end of each."""
 
-    pinned: tuple[int, int] = (3, 1)
-    left_out: tuple[int, int] = (2, 3)
-    shown: tuple[int, int] = (12, 28)
+    pinned: tuple[int, int]
+    left_out: tuple[int, int]
+    shown: tuple[int, int]
 
     @classmethod
     def to_rows(cls, rows: int) -> "Folding":
@@ -158,6 +158,8 @@ def draw(window: Window, stretches: Sequence[Sequence[Message]], folding: Foldin
     for run in runs:
         _note_why_the_window_ended(window, run)
         _add_brackets(run)
+    if not runs:
+        return []
     gaps = _gaps(window, runs, places)
     items = [item for run, gap in zip(runs, [*gaps, None], strict=True) for item in (*run, gap) if item is not None]
     width = max((len(item.lanes) for item in items), default=0)

@@ -140,7 +140,7 @@ _EXPECTED: Final = 'each line is {"session_id": …, "messages": […]}, or an a
 
 def _json(where: Where, line: bytes) -> Any:
     try:
-        return json.loads(line.decode())
+        return json.loads(line.rstrip(b"\r\n").decode())
     except UnicodeDecodeError as error:
         raise BadLine(Where(where.file, where.line, error.start + 1), "is not UTF-8") from error
     except json.JSONDecodeError as error:

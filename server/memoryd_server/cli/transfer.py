@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from memoryd import (
     AsyncMemoryClient,
     AsyncSession,
+    FieldInvalid,
+    FieldTooLarge,
     InvalidArgument,
     LastSeqMismatch,
     MessageIdConflict,
@@ -236,11 +238,13 @@ class _State:
 
 
 async def _look_at(session: AsyncSession, transcript: Transcript) -> _State:
-    """How much of a transcript its session holds. Raises BadLine when the session holds anything else."""
+    """How much of a transcript its session holds. Raises BadLine when it holds anything else, or can hold nothing."""
     try:
         info = await session.info()
     except SessionNotFound:
         return _State(0, 0, 0)
+    except (FieldInvalid, FieldTooLarge) as error:  # The name of the session.
+        raise BadLine(transcript.where, error.message) from error
     if not info.message_count:
         return _State(info.last_seq, 0, info.last_seq)
     base = 0 if info.message_count == info.last_seq else await _base(session)

@@ -1,0 +1,127 @@
+"""`memoryd serve`, `memoryd config` and what all commands share."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memoryd import MemoryClient
+from memoryd.channel import DEFAULT_ADDRESS
+from memoryd_server import limits
+from memoryd_server.cli import options
+from memoryd_server.config import Settings
+from tests.cli.commands import Here, memoryd
+from tests.conftest import StartServer
+
+COMMANDS = ("serve", "demo", "config", "import", "sessions", "history", "window")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--listen", "here"], "listen: 'here' is no address: write host:port"),
+        (["--listen", "0.0.0.0:1"], "--insecure"),
+        (["--tokenizer", "words"], "--tokenizer, MEMORYD_TOKENIZER"),
+        (["--drain-seconds", "soon"], "--drain-seconds, MEMORYD_DRAIN_SECONDS"),
+        (["--log-level", "loud"], "--log-level, MEMORYD_LOG_LEVEL"),
+        (["--store", "main"], "--store main: write NAME=URL"),
+        (["--store", "Main=memory://"], "'Main' is no store name"),
+        (["--store", "a=memory://", "--store", "b=memory://"], "--default-store"),
+        (["--default-store", "x"], "there is no store 'x'"),
+        (["--config", "/nowhere/memoryd.toml"], "/nowhere/memoryd.toml cannot be read"),
+        (["--data-dir", "/dev/null/x"], "data_dir: the directory /dev/null/x cannot be made"),
+    ],
+)
+def test_a_wrong_setting_is_named(here: Here, arguments: list[str], told: str) -> None:
+    done = here.memoryd("serve", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [(["--listen", "here"], "listen: 'here'"), (["--store", "a=sqlite+nix:///x"], "store 'a': ")]
+)
+def test_a_wrong_setting_ends_the_server_at_once(arguments: list[str], told: str) -> None:
+    done = memoryd("serve", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_of_the_environment_and_the_file_are_named_likewise(here: Here, tmp_path: Path) -> None:
+    assert "did you mean MEMORYD_LISTEN?" in here.memoryd("serve", MEMORYD_LISTN="x").stderr
+    file = tmp_path / "memoryd.toml"
+    file.write_text("drain_second = 3\n")
+    assert "did you mean drain_seconds?" in here.memoryd("serve", "--config", str(file)).stderr
+    file.write_text("drain_seconds = \n")
+    assert "is no valid TOML" in here.memoryd("serve", MEMORYD_CONFIG=str(file)).stderr
+
+
+def test_the_data_directory_is_made(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("--data-dir", str(tmp_path / "a" / "b"))
+    with MemoryClient(server.address) as client:
+        assert client.store().reachable
+    assert server.stop() == 0
+    assert (tmp_path / "a" / "b" / "memoryd.db").exists()
+
+
+def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "memoryd.toml"
+    file.write_text('log_level = "warning"\nlog_format = "json"\ndrain_seconds = 7\n')
+    arguments = ["--drain-seconds", "3", "--store", "main=postgresql://ann:secret@db/x", "--config", str(file)]
+    shown = here.memoryd("config", *arguments, MEMORYD_LOG_LEVEL="error")
+    assert shown.returncode == 0, shown.stderr
+    rows = [text.split() for text in shown.stdout.splitlines()]
+    assert ["drain_seconds", "3.0", "flag"] in rows
+    assert ["log_level", "error", "environment"] in rows
+    assert ["tokenizer", "o200k_base", "default"] in rows
+    assert "secret" not in shown.stdout
+    assert ["append", "3.5", "MiB"] in rows
+    value = json.loads(here.memoryd("config", "--json", *arguments).stdout)
+    assert value["settings"]["log_format"] == {
+        "value": "json",
+        "source": f"file {file}",
+        "help": Settings.model_fields["log_format"].description,
+    }
+    assert value["settings"]["stores.main"]["value"] == "postgresql://ann:***@db/x"
+    assert value["limits"] == limits.describe()
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+def test_every_setting_has_a_flag(here: Here, command: str) -> None:
+    told = here.memoryd(command, "--help", COLUMNS="200").stdout
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-').removesuffix('s') if name == 'stores' else name.replace('_', '-')} " in told
+
+
+@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ()])
+def test_help_fits_a_terminal_and_gives_an_example(here: Here, command: tuple[str, ...]) -> None:
+    done = here.memoryd(*command, "--help")
+    assert done.returncode == 0
+    assert f"memoryd {command[0]} " if command else "memoryd demo" in done.stdout
+    assert all(len(text) <= 80 for text in done.stdout.splitlines())
+    assert not command or "For example:" in done.stdout
+
+
+def test_the_version_is_told() -> None:
+    assert memoryd("--version").stdout == "memoryd 0.1.0\n"
+
+
+def test_help_loads_no_grpc_and_no_database() -> None:
+    """So that it is there at once."""
+    code = "import sys, memoryd_server.cli; print({'grpc', 'sqlalchemy', 'pydantic'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_commands_and_clients_have_one_default_address() -> None:
+    assert options.DEFAULT_ADDRESS == DEFAULT_ADDRESS == Settings.model_fields["listen"].default
+
+
+def test_a_command_that_does_not_exist_is_refused() -> None:
+    done = memoryd("sesions")
+    assert done.returncode == 2
+    assert "sesions" in done.stderr

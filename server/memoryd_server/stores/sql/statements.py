@@ -151,8 +151,8 @@ class Statements:
         variants = [(descending, by_run) for descending in (False, True) for by_run in (False, True)]
         self.matching_entries, self.matching_messages = (
             {
-                (backwards, by_run): matching(columns, descending=backwards, by_run=by_run)
-                for backwards, by_run in variants
+                (descending, by_run): matching(columns, descending=descending, by_run=by_run)
+                for descending, by_run in variants
             }
             for columns in (entry_columns, message_columns)
         )

@@ -98,12 +98,15 @@ class HoldingThreads(Generic[Held]):
             _answer(loop, ready, None, error)
         else:
             _answer(loop, ready, None, None)
-            while (job := self._jobs.get()) is not None:
-                _do(loop, held, *job)
-                del job
-                self._after_call(held)
-            self._close_held(held)
-        _answer(loop, ended, None, None)
+            try:
+                while (job := self._jobs.get()) is not None:
+                    _do(loop, held, *job)
+                    del job
+                    self._after_call(held)
+            finally:
+                self._close_held(held)
+        finally:
+            _answer(loop, ended, None, None)
 
 
 def _do(

@@ -47,7 +47,7 @@ class WriteAheadLog:
         if self._pages < CHECKPOINT_PAGES:
             return
         self._pages = 0
-        with suppress(sqlite3.OperationalError):  # The log is whole; the next write tells what is wrong.
+        with suppress(sqlite3.Error):  # The log is whole; the next write tells what is wrong.
             _, pages = self._checkpoint("PASSIVE")
             if pages >= self._too_long:
                 self._begin_anew()
@@ -62,7 +62,7 @@ class WriteAheadLog:
 
     def close(self) -> None:
         """Writes everything back and empties the log, if nobody else uses it."""
-        with suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.Error):
             self._checkpoint("TRUNCATE")
 
     def _checkpoint(self, mode: str) -> tuple[bool, int]:

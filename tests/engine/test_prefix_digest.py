@@ -1,4 +1,4 @@
-"""The prefix digest: equal digests mean that the longer window begins with the shorter one's bytes (design section 3)."""
+"""The prefix digest: of windows with equal digests, the longer begins with the shorter's bytes (design section 3)."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ async def test_equal_digests_in_the_hard_cases() -> None:
         await _load_all(session, seen, limits)
 
 
-@given(histories(14), st.integers(1, 16), st.booleans(), st.booleans())
+@given(histories(14), st.integers(1, 16), st.booleans())
 @settings(max_examples=120)
 async def test_the_digest_stays_while_an_append_only_lengthens_the_window(
-    sent: list[IncomingMessage], limit: int, pin: bool, front: bool
+    sent: list[IncomingMessage], limit: int, pin: bool
 ) -> None:
     """Otherwise it would tell nothing: a window that begins with the one before keeps its digest."""
     session = Conversation()
-    options = WindowOptions(WindowMode.MESSAGES, limit, pin, front, OpenCalls.OMIT)
+    options = WindowOptions(WindowMode.MESSAGES, limit, pin, start_with_user=False, open_calls=OpenCalls.OMIT)
     before: tuple[list[OnWire], WindowStats] | None = None
     for message in sent:
         await session.append(message)

@@ -252,10 +252,14 @@ HARD_CASES: list[IncomingMessage] = [
     calls("x", "y"),
     results("y", "x", text="both " * 15),
     results("late", text="at last"),
+    calls("outer"),
+    calls("inner"),
+    results("inner"),
+    results("outer"),
     user("thanks"),
 ]
 """Parallel calls, reused and empty ids, results out of order and several in one message, interrupted calls, a note
-between call and result, late completions, instructions in the middle, null content, orphans."""
+between call and result, late completions, interleaved groups, instructions in the middle, null content, orphans."""
 
 
 async def test_the_hard_cases_at_every_limit_of_messages() -> None:

@@ -25,7 +25,7 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import Entry, LookupKind, RemovedRange, SessionKey, Usability
+from memoryd_server.stores.records import Entry, LookupKind, Record, RemovedRange, SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import wal, writer
 from memoryd_server.stores.sql.reader import Reader
@@ -670,8 +670,42 @@ class TestLog:
         assert self.pages(path) < 1_000
 
 
-async def test_a_load_is_of_one_moment(store: SQLiteStore, path: Path) -> None:
-    """While a neighbour appends, record and tail of every load agree."""
+class InterruptedReader(Reader):
+    """Between its first statement and its next one, something else is committed."""
+
+    def __init__(self, connection: sqlite3.Connection, interruption: Callable[[], object]) -> None:
+        super().__init__(connection, statements())
+        self._interruption = interruption
+
+    def _session(self, key: SessionKey):  # type: ignore[no-untyped-def]
+        session = super()._session(key)
+        self._interruption()
+        return session
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda reader, _: seqs(reader.load(KEY, Tail(USABLE, 9)).tail),
+        lambda reader, _: seqs(reader.load(KEY, Tail(USABLE, 9, body_bytes=1000)).tail),
+        lambda reader, record: seqs(reader.read(KEY, record.incarnation, [3, 2, 1])[1]),
+        lambda reader, _: seqs(reader.list_messages(KEY, MessageQuery(1, 9, True, 9, 1000)).messages),
+        lambda reader, _: seqs(reader.list_unusable(KEY, USABLE, 9)),
+    ],
+    ids=["load", "load with bodies", "read", "list_messages", "list_unusable"],
+)
+async def test_a_read_is_of_one_moment(
+    session: Session, path: Path, connection: sqlite3.Connection, read: Callable[[Reader, Record], list[int]]
+) -> None:
+    record = await session.commit(*map(message, (1, 2, 3)))
+    other = Writer(sqlite3.connect(path, isolation_level=None), statements())
+    reader = InterruptedReader(connection, lambda: other.purge(KEY, record.incarnation, 2, 2, 1))
+    assert read(reader, record) == [3, 2, 1]
+    assert read(reader, record) == [3, 1]
+    other.close()
+
+
+async def test_loads_and_pages_are_of_one_moment_while_a_neighbour_appends(store: SQLiteStore, path: Path) -> None:
     neighbour = open_store(path)
     await neighbour.open()
     session = Session(neighbour, KEY)

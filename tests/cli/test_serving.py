@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def test_help_fits_a_terminal_and_gives_an_example(here: Here, command: tuple[st
 
 
 def test_the_version_is_told() -> None:
-    assert memoryd("--version").stdout == "memoryd 0.1.0\n"
+    assert memoryd("--version").stdout == f"memoryd {version('memoryd-server')}\n"
 
 
 def test_help_loads_no_grpc_and_no_database() -> None:

@@ -242,17 +242,16 @@ def _note_what_the_window_changed(window: Window, by_seq: dict[int, Row]) -> Non
 
 
 def _note_why_the_window_ended(window: Window, run: Sequence[Row]) -> None:
-    """Says what the newest group that did not fit would have needed."""
+    """Says what the newest group that did not fit would have needed, where the run holds the window's beginning."""
     stats = window.stats
-    ended = next(
-        (row for row in reversed(run) if row.place is Place.LIMIT and row.message.seq <= stats.left_out.limit_to_seq),
-        None,
-    )
-    first_unit = stats.left_out.limit_to_seq + 1
-    if ended is None or ended.message.seq < run[0].message.seq or not any(row.message.seq >= first_unit for row in run):
+    limit_to = stats.left_out.limit_to_seq
+    older = [row for row in run if row.place is Place.LIMIT and row.message.seq <= limit_to]
+    if not older or all(row.message.seq <= limit_to for row in run):
         return
-    head = ended.placed.head or ended.message.seq
-    group = [row for row in run if (row.placed.head or row.message.seq) == head and row.message.seq]
+    head = older[-1].placed.head
+    if head is None and older[-1].message.tool_results:
+        return  # Its group begins before what was read.
+    group = [row for row in run if row.placed.head == head and row.message.seq] if head else [older[-1]]
     by_tokens = stats.mode is WindowMode.TOKENS
     price = sum(row.message.token_count for row in group) if by_tokens else len(group)
     free = stats.limit - (stats.window_token_count if by_tokens else stats.window_message_count)

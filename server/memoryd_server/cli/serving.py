@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 WRONG_SETTING = 2
 """The exit status for a setting that is wrong, as for a flag that does not exist."""
 
-_UNITS = {"BYTES": "bytes", "MESSAGES": "messages", "TOKENS": "tokens", "SECONDS": "s"}
-
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")]
 Store = Annotated[
     list[str] | None,

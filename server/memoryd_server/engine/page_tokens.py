@@ -25,7 +25,11 @@ def _mac(secret: bytes, payload: bytes, query: tuple[Any, ...]) -> bytes:
 def make(secret: bytes, query: tuple[Any, ...], position: Any) -> str:
     """A token for `position` (anything that msgpack holds) of `query` (what must be the same on the next page)."""
     payload = msgspec.msgpack.encode(position)
-    return base64.urlsafe_b64encode(_mac(secret, payload, query) + payload).decode().rstrip("=")
+    return _spell(_mac(secret, payload, query) + payload)
+
+
+def _spell(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def read(secret: bytes, query: tuple[Any, ...], token: str, type_: type[T]) -> T:
@@ -38,7 +42,8 @@ def read(secret: bytes, query: tuple[Any, ...], token: str, type_: type[T]) -> T
             raise ValueError
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         payload = raw[_MAC_BYTES:]
-        if raw[:_MAC_BYTES] != _mac(secret, payload, query):
+        # Base64 has several spellings of the same bytes; only the one that we gave is our token.
+        if raw[:_MAC_BYTES] != _mac(secret, payload, query) or token != _spell(raw):
             raise ValueError
         return msgspec.msgpack.decode(payload, type=type_)
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:

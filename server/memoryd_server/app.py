@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -85,6 +86,8 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
     defaults = Defaults(tokenizer=settings.tokenizer)
+    if not settings.stores:
+        _make_data_directory(settings.data_dir.expanduser())
     async with contextlib.AsyncExitStack() as opened:
         runtimes: dict[str, Runtime] = {}
         for name, store_settings in settings.effective_stores.items():
@@ -99,6 +102,16 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
             if not info.durable:
                 _log.warning("this store keeps nothing beyond the end of this process", store=name)
         yield Stores(runtimes, settings.effective_default_store)
+
+
+def _make_data_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"data_dir: the directory {path} cannot be made ({error.strerror}): choose another one with --data-dir "
+            "(MEMORYD_DATA_DIR)"
+        ) from error
 
 
 def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> App:

@@ -43,6 +43,8 @@ def set_up(level: str, format_: str) -> None:
             ],
         )
     )
+    # It announces its plugins and every step at INFO, at each start.
+    logging.getLogger("alembic").setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

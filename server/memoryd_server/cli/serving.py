@@ -125,20 +125,7 @@ def serve(
     ).load()
     from memoryd_server.app import run
 
-    if not settings.stores:
-        _make_directory(settings.data_dir.expanduser())
     raise typer.Exit(run(settings))
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(
-            f"a setting is wrong.\ndata_dir: the directory {path} cannot be made ({error.strerror}); choose another "
-            f"with --data-dir (MEMORYD_DATA_DIR)",
-            status=WRONG_SETTING,
-        ) from error
 
 
 def config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,6 +35,14 @@ from memoryd_server.stores.base import (
     Usability,
 )
 from memoryd_server.stores.memory import InMemoryStore
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Returns when the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to hold"
+        await asyncio.sleep(0.001)
 
 
 class AsyncStubs:

@@ -25,7 +25,7 @@ class AccessLog(WrappingInterceptor):
         started = time.perf_counter()
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # The latter in a stream that its caller gave up.
             _log.info("call", method=method, status="CANCELLED", ms=_since(started))
             raise
         except BaseException:

@@ -1,0 +1,173 @@
+"""Calls that their callers give up (invariants 3 and 16)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import message_pb2 as pb
+from memoryd.v1 import session_pb2 as session
+from memoryd.v1 import window_service_pb2 as window
+from tests.servers import ServerProcess
+from tests.service.in_process import AsyncStubs, Gate, HookedStore, connect, serving, until
+from tests.service.wire import Stubs, new_key, text
+
+CANCELLED = 200
+BATCH = 3
+
+
+def append(key: session.SessionKey, number: int) -> history.AppendMessagesRequest:
+    messages = [text(f"{number}/{place} " + "x" * 2_000, id=f"{number}/{place}") for place in range(BATCH)]
+    return history.AppendMessagesRequest(session=key, messages=messages)
+
+
+def threads_of(server: ServerProcess) -> int:
+    return len(list(Path(f"/proc/{server.process.pid}/task").iterdir()))
+
+
+def connections_of(server: ServerProcess) -> int:
+    """How many sockets the server holds open."""
+    with suppress(FileNotFoundError):  # One was closed while this looked.
+        return sum(
+            str(file.readlink()).startswith("socket:") for file in Path(f"/proc/{server.process.pid}/fd").iterdir()
+        )
+    return connections_of(server)
+
+
+@pytest.mark.parametrize("one_session", [True, False], ids=["of one session", "of a session each"])
+async def test_two_hundred_cancelled_appends_leave_the_server_whole(
+    any_server: ServerProcess, agent: str, one_session: bool
+) -> None:
+    """Each is stored wholly or not at all, and no thread, no connection to the store, no socket is held for it."""
+    seed = random.Random(7)
+    keys = [new_key(agent)] if one_session else [new_key(agent) for _ in range(20)]
+    with Stubs(any_server.address) as probe:
+        for key in keys:
+            probe.append(key, text("first"))
+        threads, connections = threads_of(any_server), connections_of(any_server)
+        async with connect(any_server.address) as channel:
+            stubs = AsyncStubs(channel)
+            await channel.channel_ready()
+            answered = set()
+
+            async def give_up(number: int) -> None:
+                call = stubs.histories.AppendMessages(append(keys[number % len(keys)], number), timeout=30)
+                for _ in range(seed.randrange(40)):
+                    await asyncio.sleep(0)
+                if call.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await call
+                else:
+                    answered.add(number)
+
+            await asyncio.gather(*map(give_up, range(CANCELLED)))
+            normal = range(CANCELLED, 2 * CANCELLED)
+            for number in normal:
+                await stubs.histories.AppendMessages(append(keys[number % len(keys)], number), timeout=30)
+
+        stored: set[str] = set()
+        for key in keys:
+            listed = probe.messages(key, page_size=1_000)
+            assert [message.seq for message in listed] == list(range(1, len(listed) + 1))
+            stored |= {message.id for message in listed}
+            assert_in_batches(listed[1:])
+        for number in range(2 * CANCELLED):
+            present = [f"{number}/{place}" in stored for place in range(BATCH)]
+            assert all(present) if number in normal or number in answered else all(present) or not any(present)
+        # Connections end a moment after their clients.
+        await until(lambda: threads_of(any_server) <= threads)
+        await until(lambda: connections_of(any_server) <= connections)
+
+
+def assert_in_batches(listed: list[pb.Message]) -> None:
+    """The messages of a batch stand side by side, in their order."""
+    ids = [message.id.split("/") for message in listed]
+    for place in range(0, len(ids), BATCH):
+        (number, _) = ids[place]
+        assert ids[place : place + BATCH] == [[number, f"{within}"] for within in range(BATCH)]
+
+
+async def give_up(stream: Any) -> None:
+    assert (await stream.read()).messages
+    stream.cancel()
+    assert await stream.code() == grpc.StatusCode.CANCELLED
+
+
+async def test_a_stream_that_is_given_up_is_ended(any_server: ServerProcess, agent: str) -> None:
+    """The server does not read the rest of a window that nobody wants."""
+    key = new_key(agent)
+    with Stubs(any_server.address) as stubs:
+        for _ in range(8):
+            stubs.append(key, text("x" * 1_500_000), text("y" * 1_500_000))
+        connections = connections_of(any_server)
+        async with connect(any_server.address) as channel:
+            for _ in range(10):
+                await give_up(AsyncStubs(channel).windows.StreamWindow(window.StreamWindowRequest(session=key)))
+        await until(lambda: connections_of(any_server) <= connections)
+        assert len(stubs.load(key, limit=1).messages) == 1
+
+
+async def test_a_call_whose_deadline_has_passed_ends_with_it(any_server: ServerProcess, agent: str) -> None:
+    key = new_key(agent)
+    async with connect(any_server.address) as channel:
+        stubs = AsyncStubs(channel)
+        await channel.channel_ready()
+        for timeout in (0, 1e-6, -1):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stubs.histories.AppendMessages(append(key, 0), timeout=timeout)
+            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        # What was given up may be repeated: stored once, whatever became of the tries.
+        answer = await stubs.histories.AppendMessages(append(key, 0), timeout=30)
+        assert [message.seq for message in answer.messages] == [1, 2, 3]
+
+
+class TestWhileTheStoreIsSlow:
+    async def test_a_deadline_ends_the_call_on_both_sides(self) -> None:
+        gate = Gate()
+        store = HookedStore()
+        store.before = gate
+        key = session.SessionKey(agent="a", session_id="s")
+        async with serving(store) as (app, stubs):
+            await stubs.histories.AppendMessages(append(key, 0))
+            gate.shut()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stubs.histories.ListMessages(history.ListMessagesRequest(session=key), timeout=0.2)
+            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            async with asyncio.timeout(10):
+                await app.in_flight.wait_until_idle()
+            assert not gate.waiting
+            gate.open()
+            assert (await stubs.histories.ListMessages(history.ListMessagesRequest(session=key))).messages
+
+    async def test_a_cancelled_append_that_waits_its_turn_is_not_stored(self) -> None:
+        """And one that is being committed is stored whole."""
+        gate = Gate()
+        store = HookedStore()
+        store.before = gate
+        key = session.SessionKey(agent="a", session_id="s")
+        async with serving(store) as (app, stubs):
+            await stubs.histories.AppendMessages(append(key, 0))
+            gate.shut()
+            committing = stubs.histories.AppendMessages(append(key, 1))
+            await gate.wait_for(1)
+            waiting = [stubs.histories.AppendMessages(append(key, number)) for number in range(2, 10)]
+            await until(lambda: app.in_flight.count == 9)
+            for call in (committing, *waiting):
+                call.cancel()
+            async with asyncio.timeout(10):
+                await app.in_flight.wait_until_idle()
+            gate.open()
+            await stubs.histories.AppendMessages(append(key, 10))
+
+            listed = (await stubs.histories.ListMessages(history.ListMessagesRequest(session=key))).messages
+            assert [message.id for message in listed] == [
+                f"{number}/{place}" for number in (0, 1, 10) for place in range(BATCH)
+            ]

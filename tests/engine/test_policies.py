@@ -1,0 +1,96 @@
+"""Which window options are in force (design section 3, LoadWindow)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memoryd_server import limits
+from memoryd_server.engine.errors import Reason, RequestError
+from memoryd_server.engine.policies import OPTION_NAMES, WindowSettings, check_options, merge_policy, resolve
+from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
+
+options = st.builds(
+    WindowOptions,
+    st.one_of(st.none(), st.sampled_from(WindowMode)),
+    st.one_of(st.none(), st.integers(1, limits.MAX_WINDOW_MESSAGES)),
+    st.one_of(st.none(), st.booleans()),
+    st.one_of(st.none(), st.booleans()),
+    st.one_of(st.none(), st.sampled_from(OpenCalls)),
+    st.one_of(st.none(), st.sampled_from(Oversize)),
+)
+
+DEFAULTS = WindowSettings(WindowMode.MESSAGES, 10_000, True, False, OpenCalls.OMIT, Oversize.SHORTEN)
+
+
+def test_without_any_policy_the_documented_defaults_hold() -> None:
+    """MESSAGES, 10,000, pinned instructions, OMIT, SHORTEN (`WindowOptions` in the protocol)."""
+    assert resolve() == DEFAULTS
+    assert resolve(WindowOptions(), WindowOptions()) == DEFAULTS
+
+
+@given(st.lists(options, max_size=4))
+@settings(max_examples=300)
+def test_each_field_comes_from_the_most_special_level_that_gives_it(levels: list[WindowOptions]) -> None:
+    """The request, else the session's policy, else the agent's, else the server's: field by field."""
+    in_force = resolve(*levels)
+    for name in OPTION_NAMES:
+        given_ = [value for level in levels if (value := getattr(level, name)) is not None]
+        assert getattr(in_force, name) == (given_[0] if given_ else getattr(DEFAULTS, name))
+
+
+@pytest.mark.parametrize("name", OPTION_NAMES)
+def test_a_value_that_is_false_or_the_default_still_overrides(name: str) -> None:
+    """Field presence wherever unset and zero differ (design section 3)."""
+    special = WindowOptions(WindowMode.MESSAGES, 10_000, False, False, OpenCalls.OMIT, Oversize.SHORTEN)
+    general = WindowOptions(WindowMode.TOKENS, 7, True, True, OpenCalls.KEEP, Oversize.FAIL)
+    one_field = WindowOptions(**{name: getattr(special, name)})
+    assert getattr(resolve(one_field, general), name) == getattr(special, name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "accepted"),
+    [
+        (None, 0, False),
+        (None, -1, False),
+        (None, 1, True),
+        (WindowMode.MESSAGES, 100_000, True),
+        (WindowMode.MESSAGES, 100_001, False),
+        (WindowMode.TOKENS, 100_001, True),
+        (WindowMode.TOKENS, 100_000_000, True),
+        (WindowMode.TOKENS, 100_000_001, False),
+        (None, 100_000_001, False),
+    ],
+)
+def test_limits_are_in_the_range_of_their_mode(mode: WindowMode | None, limit: int, accepted: bool) -> None:
+    """1 to 100,000 messages or 1 to 100,000,000 tokens (invariant 7)."""
+    wanted = WindowOptions(mode, limit)
+    if accepted:
+        check_options("options", wanted)
+        return
+    with pytest.raises(RequestError) as refused:
+        check_options("options", wanted)
+    assert refused.value.reason == Reason.FIELD_INVALID
+    assert refused.value.metadata == {"field": "options.limit"}
+
+
+def test_a_limit_may_be_too_large_for_the_mode_that_it_meets() -> None:
+    """The two may come from different levels."""
+    wanted = WindowOptions(limit=limits.MAX_WINDOW_MESSAGES + 1)
+    assert resolve(wanted, WindowOptions(mode=WindowMode.TOKENS)).limit == limits.MAX_WINDOW_MESSAGES + 1
+    with pytest.raises(RequestError) as refused:
+        resolve(wanted, WindowOptions(mode=WindowMode.MESSAGES))
+    assert refused.value.metadata == {"field": "options.limit"}
+
+
+@given(options, st.one_of(st.none(), options), st.lists(st.sampled_from(OPTION_NAMES)), options)
+def test_a_policy_is_replaced_as_a_whole_and_then_in_single_fields(
+    old: WindowOptions, whole: WindowOptions | None, names: list[str], new: WindowOptions
+) -> None:
+    """(AIP-134)"""
+    fields: dict[str, object] = {name: getattr(new, name) for name in names}
+    merged = merge_policy(Policy(old), None if whole is None else Policy(whole), fields)
+    expected = msgspec.structs.asdict(old if whole is None else whole) | fields
+    assert msgspec.structs.asdict(merged.window) == expected

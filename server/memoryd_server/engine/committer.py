@@ -107,7 +107,7 @@ class Committer:
         self._waiting: deque[_Ticket[Any]] = deque()
         self._busy: set[SessionKey] = set()
         self._flights: set[asyncio.Task[None]] = set()
-        self._timers: set[asyncio.TimerHandle] = set()
+        self._retries: dict[asyncio.TimerHandle, asyncio.Future[Any]] = {}
         self.records = RecordCache()
         self.stats = CommitterStats()
 
@@ -142,9 +142,9 @@ class Committer:
 
     async def close(self) -> None:
         """Waits until nothing is under way. No call may come after it."""
-        while self._flights:
-            await asyncio.wait(self._flights)
-        for timer in self._timers:
+        while under_way := {*self._flights, *(done for done in self._retries.values() if not done.done())}:
+            await asyncio.wait(under_way)
+        for timer in self._retries:
             timer.cancel()
 
     def _take_off(self) -> None:
@@ -311,12 +311,12 @@ class Committer:
         loop = asyncio.get_running_loop()
 
         def requeue() -> None:
-            self._timers.discard(timer)
+            del self._retries[timer]
             self._waiting.append(ticket)
             self._take_off()
 
         timer = loop.call_later(backoff, requeue)
-        self._timers.add(timer)
+        self._retries[timer] = ticket.done
 
 
 def _contention(key: SessionKey) -> RequestError:

@@ -1,0 +1,116 @@
+"""A store that fails, waits and is overtaken as a test tells it, around the in-memory store that keeps the data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from memoryd_server.stores.base import (
+    Change,
+    CommitLimits,
+    HistoryStore,
+    Loaded,
+    MessagePage,
+    MessageQuery,
+    Outcome,
+    SessionPage,
+    SessionQuery,
+    Tail,
+)
+from memoryd_server.stores.memory import InMemoryStore
+from memoryd_server.stores.records import Entry, Lookup, LookupKind, Record, SessionKey, StoredMessage, Usability
+
+Step = Callable[[], Awaitable[None]]
+"""Happens before a call reaches the store: it may wait, change the store, or raise instead of the store."""
+
+
+class FaultyStore(HistoryStore):
+    """Steps through `before_commit` and `before_load`, one step a call, and notes what reaches the store."""
+
+    def __init__(self, store: InMemoryStore | None = None, *, concurrency: int = 1) -> None:
+        self.store = store or InMemoryStore()
+        self.commit_limits = CommitLimits(concurrency)
+        self.before_commit: deque[Step] = deque()
+        self.before_load: deque[Step] = deque()
+        self.always: Step | None = None
+        """Happens before every call of any kind."""
+        self.commits: list[Sequence[Change]] = []
+        self.loads = 0
+        self.under_way: list[set[SessionKey]] = []
+        """The sessions of each commit that is under way."""
+        self.most_under_way = 0
+
+    async def _step(self, steps: deque[Step] | None = None) -> None:
+        if self.always is not None:
+            await self.always()
+        if steps:
+            await steps.popleft()()
+
+    async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        sessions = {change.key for change in changes}
+        assert not any(sessions & others for others in self.under_way), "two commits hold the same session"
+        self.under_way.append(sessions)
+        self.most_under_way = max(self.most_under_way, len(self.under_way))
+        assert len(self.under_way) <= self.commit_limits.concurrency
+        try:
+            await self._step(self.before_commit)
+            self.commits.append(changes)
+            outcomes = await self.store.commit(changes)
+            await self._step()
+            return outcomes
+        finally:
+            self.under_way.remove(sessions)
+
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        self.loads += 1
+        await self._step(self.before_load)
+        return await self.store.load(key, tail)
+
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        await self._step()
+        return await self.store.find(key, kind, ids)
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        return await self.store.read(key, incarnation, seqs)
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        return await self.store.list_messages(key, query)
+
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        return await self.store.list_unusable(key, usabilities, limit)
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        return await self.store.list_sessions(query)
+
+    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
+        return await self.store.list_purgeable(removed_before, limit)
+
+    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
+        return await self.store.purge(key, incarnation, from_seq, to_seq, limit)
+
+
+class Gate:
+    """A step that waits until the test opens it, and tells when it is reached."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self._open.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def failing(error: BaseException) -> Step:
+    """A step that raises."""
+
+    async def fail() -> None:
+        raise error
+
+    return fail

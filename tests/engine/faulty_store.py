@@ -28,9 +28,11 @@ Step = Callable[[], Awaitable[None]]
 class FaultyStore(HistoryStore):
     """Steps through `before_commit` and `before_load`, one step a call, and notes what reaches the store."""
 
-    def __init__(self, store: InMemoryStore | None = None, *, concurrency: int = 1) -> None:
+    def __init__(
+        self, store: InMemoryStore | None = None, *, concurrency: int = 1, sessions: int | None = None
+    ) -> None:
         self.store = store or InMemoryStore()
-        self.commit_limits = CommitLimits(concurrency)
+        self.commit_limits = CommitLimits(concurrency, sessions)
         self.before_commit: deque[Step] = deque()
         self.before_load: deque[Step] = deque()
         self.always: Step | None = None

@@ -158,6 +158,35 @@ class TestSharedCommits:
         assert [len(commit) for commit in server.store.commits] == [1, 2, 2, 1, 1, 1, 1]
         assert [message.seq for message in await server.stored()] == list(range(1, 10))
 
+    @pytest.mark.parametrize("most", [1, 3])
+    async def test_a_group_holds_at_most_as_many_sessions_as_the_store_takes(self, most: int) -> None:
+        """(`CommitLimits.sessions`)"""
+        server = Server(FaultyStore(sessions=most))
+        keys = [SessionKey("default", "agent", str(number)) for number in range(7)]
+        await asyncio.gather(*(server.append(user(str(number)), key=keys[number % 7]) for number in range(70)))
+        held = [len({change.key for change in commit}) for commit in server.store.commits]
+        assert max(held) == most
+        for key in keys:
+            assert [message.seq for message in await server.stored(key)] == list(range(1, 11))
+
+    async def test_calls_of_one_session_keep_their_order_whatever_they_wait_for(self) -> None:
+        """For a commit of their session, or for room in the next one."""
+        server = Server(FaultyStore(concurrency=2))
+        gate = Gate()
+        server.store.before_commit.append(gate)
+        callers = [asyncio.ensure_future(server.append(user("0")))]
+        await gate.reached.wait()
+        callers.append(asyncio.ensure_future(server.append(user("1"))))
+        others = [
+            asyncio.ensure_future(server.append(user("large"), key=OTHER_KEY, weight=limits.MAX_GROUP_COMMIT_BYTES))
+            for _ in range(3)
+        ]
+        callers.append(asyncio.ensure_future(server.append(user("2"))))
+        await settle()
+        gate.open()
+        await asyncio.gather(*callers, *others)
+        assert [(await caller)[0].seq for caller in callers] == [1, 2, 3]
+
     async def test_a_warm_append_reads_nothing(self) -> None:
         """One round trip (design section 5)."""
         server = Server()
@@ -251,21 +280,23 @@ class TestOtherServers:
         assert changed.user_id == "mine"
 
     async def test_a_refusal_never_rests_on_a_change_that_is_not_committed(self) -> None:
-        """An append before it in the same commit may yet be refused."""
-        server = Server()
-        gate = Gate()
-        server.store.before_commit.append(gate)
-        blocker = asyncio.ensure_future(server.append(user("1")))
-        await gate.reached.wait()
-        server.store.before_commit.append(failing(StoreUnavailable("gone")))
-        both = asyncio.gather(
-            server.append(user("2")), server.append(user("3"), expected_last_seq=1), return_exceptions=True
+        """The change before it in the same commit may yet be refused."""
+        first = Server()
+        await first.append(user("1"))
+        etag = changes.etag_of(await first.update(SessionUpdate(user_id="someone")))
+        server = first.another()
+
+        async def overtake() -> None:
+            await first.append(user("2"))
+
+        server.store.before_commit.extend([settle, overtake])
+        _, unconditional, conditional = await asyncio.gather(
+            server.append(user("blocks"), key=OTHER_KEY),
+            server.update(SessionUpdate(labels={"by": "the one without a condition"})),
+            server.update(SessionUpdate(user_id="mine", etag=etag)),
         )
-        gate.open()
-        await blocker
-        lost, conditional = await both
-        assert isinstance(lost, StoreUnavailable)
-        assert isinstance(conditional, StoreUnavailable) or conditional[0].seq == 2  # type: ignore[index]
+        assert conditional.user_id == unconditional.user_id == "mine"
+        assert unconditional.version > conditional.version
 
     async def test_a_replay_that_reaches_another_server_gets_the_first_answer(self) -> None:
         """(invariant 2)"""
@@ -273,6 +304,12 @@ class TestOtherServers:
         first = await server.append(user("1", id="one"), user("2", id="two"))
         assert list(await server.another().append(user("1", id="one"), user("2", id="two"))) == list(first)
         assert len(await server.stored()) == 2
+
+    async def test_a_replay_at_another_server_is_told_before_the_expected_seq_is_looked_at(self) -> None:
+        """(invariant 2)"""
+        server = Server()
+        first = await server.append(user("1", id="one"), expected_last_seq=0)
+        assert list(await server.another().append(user("1", id="one"), expected_last_seq=0)) == list(first)
 
     async def test_the_same_append_twice_at_once_is_stored_once(self) -> None:
         """A caller that retries while its first try is still under way (invariant 2)."""
@@ -283,14 +320,16 @@ class TestOtherServers:
         assert len(await server.stored()) == 2
 
     async def test_a_known_id_refuses_its_own_append_alone(self) -> None:
-        """Others of the session that were planned upon it are planned again."""
+        """Others of the session that were planned upon it are planned again, and that is no contention."""
         server = Server()
         await server.append(user("1", id="one"))
-        conflicting, *others = await asyncio.gather(
+        _, conflicting, *others = await asyncio.gather(
+            server.append(user("blocks"), key=OTHER_KEY),
             server.append(user("other", id="one")),
-            *(server.append(user(str(number))) for number in range(2, 6)),
+            *(server.append(user(str(number)), deadline=time.monotonic() - 1) for number in range(2, 6)),
             return_exceptions=True,
         )
+        assert server.committer.stats.conflicts == 0
         assert isinstance(conflicting, RequestError)
         assert conflicting.reason == Reason.MESSAGE_ID_CONFLICT
         assert [message.seq for message in await server.stored()] == [1, 2, 3, 4, 5]

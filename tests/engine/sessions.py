@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from memoryd_server.engine import changes, loading, replay, tokens
 from memoryd_server.engine.changes import AppendInput, SessionSettings
+from memoryd_server.engine.histories import Append, prepare
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.loading import WindowRequest
 from memoryd_server.engine.runtime import Defaults, Runtime
@@ -33,20 +34,9 @@ def append_input(
     made: str = "made",
 ) -> AppendInput:
     """What the engine works out before it looks at the session; `made` begins the ids that the server makes."""
-    count = tokens.counter(tokenizer)
-    digests = [replay.message_digest(SECRET, message) for message in messages]
-    return AppendInput(
-        key=key,
-        messages=messages,
-        tokens=[tokens.message_tokens(count, message.name, message.parts or ()) for message in messages],
-        tokenizer=tokenizer,
-        digests=digests,
-        batch_digest=replay.request_digest(SECRET, digests),
-        request_id=request_id,
-        expected_last_seq=expected_last_seq,
-        settings=settings,
-        new_ids=[message.id or f"{made}-{index}" for index, message in enumerate(messages)],
-    )
+    append = Append(key, messages, request_id, expected_last_seq, settings)
+    new_ids = [message.id or f"{made}-{index}" for index, message in enumerate(messages)]
+    return prepare(append, new_ids, SECRET, tokenizer)
 
 
 def plan(

@@ -10,7 +10,6 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine import pairing, replay
-from memoryd_server.engine.content import encode_parts
 from memoryd_server.engine.errors import Reason, RequestError, session_not_found
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.policies import check_policy, merge_policy
@@ -53,6 +52,8 @@ class AppendInput:
 
     key: SessionKey
     messages: Sequence[IncomingMessage]
+    contents: Sequence[str | None]
+    """For each message, its parts as JSON text."""
     tokens: Sequence[int]
     """The price of each message in `tokenizer`."""
     tokenizer: str
@@ -115,8 +116,8 @@ def plan_append(
     messages: list[StoredMessage] = []
     answer: list[replay.Appended] = []
     lookups: list[Lookup] = []
-    for message, candidate, place, id_, digest in zip(
-        wanted.messages, batch, placements, wanted.new_ids, wanted.digests, strict=True
+    for message, content, candidate, place, id_, digest in zip(
+        wanted.messages, wanted.contents, batch, placements, wanted.new_ids, wanted.digests, strict=True
     ):
         messages.append(
             StoredMessage(
@@ -132,7 +133,7 @@ def plan_append(
                 prior_user=place.prior_user,
                 id=id_,
                 name=message.name,
-                content=None if message.parts is None else encode_parts(message.parts),
+                content=content,
                 run_id=message.run_id,
                 metadata=message.metadata,
                 extra=message.extra,

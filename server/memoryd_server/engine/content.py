@@ -73,6 +73,11 @@ def encode_parts(parts: Sequence[Part]) -> str:
     return _ENCODER.encode(parts).decode()
 
 
+def encode_content(parts: Sequence[Part] | None) -> str | None:
+    """The content of a message as JSON text; None when it has none."""
+    return None if parts is None else encode_parts(parts)
+
+
 decode_parts: Final = _DECODER.decode
 """The inverse of `encode_parts`: the parts of a JSON text."""
 

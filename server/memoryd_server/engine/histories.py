@@ -14,6 +14,7 @@ import msgspec
 from memoryd_server import limits
 from memoryd_server.engine import changes, page_tokens, replay, tokens
 from memoryd_server.engine.changes import AppendInput, SessionSettings, SessionUpdate, TokenizerDiffers
+from memoryd_server.engine.content import encode_content
 from memoryd_server.engine.errors import Reason, RequestError, field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import (
     IncomingMessage,
@@ -59,32 +60,25 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
         raise field_invalid("expected_last_seq", "a seq is 0 or more")
     _check_settings("create", request.settings)
 
-    secret = runtime.info.secret
-    digests = [replay.message_digest(secret, message) for message in request.messages]
     new_ids = [message.id or uuid.uuid4().hex for message in request.messages]
     ids = [(LookupKind.MESSAGE, id_) for id_ in new_ids]
     if request.request_id:
         ids.append((LookupKind.REQUEST, request.request_id))
+    weight = sum(message.size for message in request.messages)
+    inline = weight <= tokens.INLINE_BYTES
     cached = runtime.committer.records.get(request.key)
     tokenizer = cached.tokenizer if cached else request.settings.tokenizer or runtime.defaults.tokenizer
     while True:
-        wanted = AppendInput(
-            key=request.key,
-            messages=request.messages,
-            tokens=await _count(tokenizer, request.messages),
-            tokenizer=tokenizer,
-            digests=digests,
-            batch_digest=replay.request_digest(secret, digests),
-            request_id=request.request_id,
-            expected_last_seq=request.expected_last_seq,
-            settings=request.settings,
-            new_ids=new_ids,
-        )
+        arguments = (request, new_ids, runtime.info.secret, tokenizer)
+        if inline and tokens.is_loaded(tokenizer):
+            wanted = prepare(*arguments)
+        else:
+            wanted = await asyncio.to_thread(prepare, *arguments)
         try:
             return await runtime.committer.run(
                 request.key,
                 partial(changes.plan_append, wanted, wall_clock),
-                weight=sum(message.size for message in request.messages),
+                weight=weight,
                 ids=ids,
                 deadline=deadline,
             )
@@ -92,16 +86,27 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
             tokenizer = differs.tokenizer
 
 
-async def _count(tokenizer: str, messages: Sequence[IncomingMessage]) -> Sequence[int]:
-    """The price of each message; long texts are counted off the event loop."""
-    if sum(message.size for message in messages) <= tokens.INLINE_BYTES and tokens.is_loaded(tokenizer):
-        return _count_all(tokenizer, messages)
-    return await asyncio.to_thread(_count_all, tokenizer, messages)
-
-
-def _count_all(tokenizer: str, messages: Sequence[IncomingMessage]) -> Sequence[int]:
+def prepare(request: Append, new_ids: Sequence[str], secret: bytes, tokenizer: str) -> AppendInput:
+    """Works out what an append needs before its session is looked at. Long texts are not for the event loop."""
     count = tokens.counter(tokenizer)
-    return [tokens.message_tokens(count, message.name, message.parts or ()) for message in messages]
+    contents = [encode_content(message.parts) for message in request.messages]
+    digests = [
+        replay.message_digest(secret, message, content)
+        for message, content in zip(request.messages, contents, strict=True)
+    ]
+    return AppendInput(
+        key=request.key,
+        messages=request.messages,
+        contents=contents,
+        tokens=[tokens.message_tokens(count, message.name, message.parts or ()) for message in request.messages],
+        tokenizer=tokenizer,
+        digests=digests,
+        batch_digest=replay.request_digest(secret, digests),
+        request_id=request.request_id,
+        expected_last_seq=request.expected_last_seq,
+        settings=request.settings,
+        new_ids=new_ids,
+    )
 
 
 def _check_settings(field: str, settings: SessionSettings) -> None:

@@ -94,7 +94,7 @@ async def _draft(runtime: Runtime, request: WindowRequest, *, body_bytes: int) -
     check_key(request.key)
     check_options("options", request.options)
     loaded, settings = await _load(runtime, request, body_bytes)
-    count = tokens.counter(loaded.record.tokenizer)
+    count = await tokens.ready_counter(loaded.record.tokenizer)
     extra: dict[int, StoredMessage] = {}
     plan: WindowPlan | None = None
     while plan is None:

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from memoryd_server.engine.content import encode_parts
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.stores.records import Lookup, LookupKind
@@ -28,13 +27,16 @@ _ENCODER: Final = msgspec.json.Encoder()
 _ANSWER: Final = msgspec.json.Decoder(tuple[Appended, ...])
 
 
-def message_digest(secret: bytes, message: IncomingMessage) -> bytes:
-    """A keyed digest of a message as it was received: without the key, it confirms no guess of the content."""
+def message_digest(secret: bytes, message: IncomingMessage, content: str | None) -> bytes:
+    """A keyed digest of a message as it was received: without the key, it confirms no guess of the content.
+
+    `content` is the JSON text of its parts.
+    """
     received = (
         message.id,
         message.role,
         message.name,
-        None if message.parts is None else encode_parts(message.parts),
+        content,
         message.run_id,
         message.metadata,
         message.extra,

@@ -7,6 +7,7 @@ takes special markers such as `<|endoftext|>` as plain text in `count`, and rele
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
@@ -72,6 +73,13 @@ def counter(tokenizer: str) -> Count:
         return count
     with _loading:
         return _loaded.setdefault(tokenizer, _loaded.get(tokenizer) or _load(tokenizer))
+
+
+async def ready_counter(tokenizer: str) -> Count:
+    """`counter`, without holding up the event loop while a vocabulary is loaded."""
+    if is_loaded(tokenizer):
+        return counter(tokenizer)
+    return await asyncio.to_thread(counter, tokenizer)
 
 
 def is_loaded(tokenizer: str) -> bool:

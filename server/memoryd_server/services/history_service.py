@@ -59,7 +59,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
             ),
         )
         response = pb.ListMessagesResponse(next_page_token=next_page_token)
-        encode_messages(messages, response.messages)
+        await encode_messages(messages, response.messages)
         return response
 
     async def GetMessage(self, request: pb.GetMessageRequest, context: Context) -> pb.GetMessageResponse:

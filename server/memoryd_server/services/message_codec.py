@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -26,6 +27,10 @@ from memoryd_server.stores.records import StoredMessage
 
 _ADDED_BYTES: Final = 48
 """What the server adds to a message at most: seq, time and token count, encoded."""
+
+_INLINE_MESSAGES: Final = 256
+_INLINE_BYTES: Final = 256 * 1024
+"""Answers of up to so many messages and bytes are encoded on the event loop: that takes less than a millisecond."""
 
 _MICROSECOND: Final = 1_000_000
 
@@ -96,8 +101,15 @@ class _MessageList(Protocol):
     def add(self) -> message_pb2.Message: ...
 
 
-def encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> None:
-    """Appends stored messages to a repeated field."""
+async def encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> None:
+    """Appends stored messages to a repeated field; what takes long is done off the event loop."""
+    if len(messages) <= _INLINE_MESSAGES and sum([message.size for message in messages]) <= _INLINE_BYTES:
+        _encode_messages(messages, into)
+    else:
+        await asyncio.to_thread(_encode_messages, messages, into)
+
+
+def _encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> None:
     for message in messages:
         encode_message(message, into.add())
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Final
 
 from memoryd.v1 import policy_pb2, window_service_pb2_grpc
@@ -17,10 +16,7 @@ from memoryd_server.services.calls import runtime_of
 from memoryd_server.services.message_codec import encode_messages
 from memoryd_server.services.policy_codec import decode_options
 from memoryd_server.services.session_codec import decode_key
-from memoryd_server.stores.records import StoredMessage, Usability
-
-_INLINE_MESSAGES: Final = 256
-"""Answers of up to so many messages are encoded on the event loop: that takes less than a millisecond."""
+from memoryd_server.stores.records import Usability
 
 _REASONS: Final = {
     Usability.ORPHAN: pb.LEFT_OUT_REASON_ORPHAN_RESULT,
@@ -38,7 +34,7 @@ class WindowService(window_service_pb2_grpc.WindowServiceServicer):
         del context
         messages, stats = await loading.load(runtime_of(self._stores), _decode(request))
         response = pb.LoadWindowResponse()
-        await _encode(messages, response)
+        await encode_messages(messages, response.messages)
         _encode_stats(stats, response.stats)
         return response
 
@@ -48,7 +44,7 @@ class WindowService(window_service_pb2_grpc.WindowServiceServicer):
         del context
         async for messages, stats in loading.stream(runtime_of(self._stores), _decode(request)):
             response = pb.StreamWindowResponse()
-            await _encode(messages, response)
+            await encode_messages(messages, response.messages)
             if stats is not None:
                 _encode_stats(stats, response.stats)
             yield response
@@ -60,13 +56,6 @@ def _decode(request: pb.LoadWindowRequest | pb.StreamWindowRequest) -> WindowReq
         options=decode_options("options", request.options),
         explain=request.explain,
     )
-
-
-async def _encode(messages: Sequence[StoredMessage], into: pb.LoadWindowResponse | pb.StreamWindowResponse) -> None:
-    if len(messages) <= _INLINE_MESSAGES:
-        encode_messages(messages, into.messages)
-    else:
-        await asyncio.to_thread(encode_messages, messages, into.messages)
 
 
 def _encode_stats(stats: WindowStats, into: pb.WindowStats) -> None:

@@ -82,6 +82,36 @@ async def test_waiting_calls_are_made_before_the_end(threads: HoldingThreads[Hel
     assert await asyncio.gather(*waiting) == [(number,) for number in range(9)]
 
 
+async def test_a_cancelled_call_goes_on_and_nobody_hears_of_it(threads: HoldingThreads[Held]) -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+    await threads.start()
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def call(_: Held) -> None:
+        begun.set()
+        release.wait()
+        ended.set()
+
+    def fail(_: Held) -> None:
+        call(_)
+        raise LookupError
+
+    for each in (call, fail):
+        running = asyncio.ensure_future(threads.run(each))
+        await asyncio.to_thread(begun.wait)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        release.set()
+        await asyncio.to_thread(ended.wait)
+        for event in (begun, release, ended):
+            event.clear()
+    await threads.stop()
+    await asyncio.sleep(0)
+    assert heard == []
+
+
 async def test_upkeep_follows_every_call_that_was_made(threads: HoldingThreads[Held], held: list[Held]) -> None:
     await threads.start()
     await asyncio.gather(*(threads.run(Held.call) for _ in range(20)))

@@ -28,7 +28,7 @@ class Options:
     rounds: int = 5
     slices: int = 4
     """Turns that each side takes in a round."""
-    slice_seconds: float = 0.125
+    slice_seconds: float = 0.1
     warm_up_seconds: float = 0.5
     """How long each operation is called before anything is measured."""
     out: Path = Path("build/bench.json")

@@ -207,6 +207,8 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
         next_seq = last - 1 if request.descending else last + 1
     else:
         next_seq = scan_low - 1 if request.descending else scan_high + 1
+    if not request.descending:
+        next_seq = max(next_seq, low)  # A clear since the last page may have moved the history's beginning far ahead.
     more = low <= next_seq <= high
     token = page_tokens.make(secret, query, _Position(page.record.incarnation, next_seq)) if more else ""
     return page.messages, token

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from memoryd_server.engine import tokens
 from memoryd_server.engine.purging import purge_for_ever
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.engine.stores import Stores
-from memoryd_server.interceptors import InFlight, chain
+from memoryd_server.interceptors import Draining, InFlight, chain
 from memoryd_server.services.agent_service import AgentService
 from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
@@ -47,6 +47,13 @@ from memoryd_server.stores.registry import create_store
 
 MIN_PING_INTERVAL_MS: Final = 10_000
 """Clients may send keepalive pings this often (design section 9)."""
+
+LAME_DUCK_SECONDS: Final = 0.3
+"""How long a server that drains refuses calls by itself before gRPC does: from then on, a call that was on its way is
+CANCELLED, which no client tries again."""
+
+STATUS_SECONDS: Final = 1.0
+"""How long handlers that were ended by the drain may take to tell their callers."""
 
 CLEANUP_SECONDS: Final = 5.0
 """How long handlers that were ended by the drain may take for their last steps."""
@@ -75,6 +82,7 @@ class App:
     stores: Stores
     health: HealthService
     in_flight: InFlight
+    draining: Draining
     address: str
     """The host and port that it is bound to."""
 
@@ -106,7 +114,7 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
 
 def _make_data_directory(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(
             f"data_dir: the directory {path} cannot be made ({error.strerror}): choose another one with --data-dir "
@@ -121,9 +129,9 @@ def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.Gene
 
     Raises: SettingsError when the port is taken.
     """
-    in_flight = InFlight()
+    in_flight, draining = InFlight(), Draining()
     server = grpc.aio.server(
-        interceptors=chain(in_flight),
+        interceptors=chain(in_flight, draining),
         options=[
             ("grpc.max_receive_message_length", limits.MAX_REQUEST_BYTES),
             ("grpc.max_send_message_length", -1),
@@ -151,7 +159,7 @@ def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.Gene
             f"listen: cannot listen on {settings.listen}: the port is taken, or the host is not this machine's; stop "
             "the other server, or choose another port with --listen (MEMORYD_LISTEN)"
         ) from error
-    return App(server, stores, health, in_flight, f"{host}:{bound}")
+    return App(server, stores, health, in_flight, draining, f"{host}:{bound}")
 
 
 def _add_reflection(server: grpc.aio.Server) -> None:
@@ -204,10 +212,24 @@ async def drain(app: App, seconds: float) -> None:
     """
     _log.info("draining", seconds=seconds, calls=app.in_flight.count)
     await app.health.enter_graceful_shutdown()
-    await app.server.stop(seconds)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLEANUP_SECONDS):
-            await app.in_flight.wait_until_idle()
+    app.draining.refuse_calls()
+    await asyncio.sleep(LAME_DUCK_SECONDS)
+    stopping = asyncio.create_task(app.server.stop(seconds + CLEANUP_SECONDS))  # Tells callers to go elsewhere.
+    if not await _in_time(app.in_flight.wait_until_idle(but_for_endless=True), seconds):
+        app.draining.end_calls()
+        await _in_time(app.in_flight.wait_until_idle(but_for_endless=True), STATUS_SECONDS)
+    await app.server.stop(None)
+    await stopping
+    await _in_time(app.in_flight.wait_until_idle(), CLEANUP_SECONDS)
+
+
+async def _in_time(waiting: Coroutine[None, None, None], seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await waiting
+    except TimeoutError:
+        return False
+    return True
 
 
 def _tell(app: App) -> None:

@@ -35,6 +35,7 @@ from memoryd_server.stores.base import (
     Usability,
 )
 from memoryd_server.stores.memory import InMemoryStore
+from tests.service.wire import Refusal, refusal_of
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -43,6 +44,20 @@ async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it never came to hold"
         await asyncio.sleep(0.001)
+
+
+async def gathered(stream: Any) -> list[Any]:
+    """All answers of a stream."""
+    return [answer async for answer in stream]
+
+
+async def failing(call: Awaitable[object]) -> Refusal:
+    """The error of a call that must fail."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+    raise AssertionError("the call was not refused")
 
 
 class AsyncStubs:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-import grpc.aio
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -22,24 +21,11 @@ from memoryd.v1 import window_service_pb2 as window
 from memoryd_server.stores.base import Change, Conflict, Outcome, StoreUnavailable
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
-from tests.service.in_process import AsyncStubs, HookedStore, serving
-from tests.service.wire import CORRELATION_METADATA, Refusal, Stubs, new_key, refusal_of, refused, seqs, text
+from tests.service.in_process import AsyncStubs, HookedStore, failing, gathered, serving
+from tests.service.wire import CORRELATION_METADATA, Stubs, new_key, refused, seqs, text
 
 KEY: Final = session.SessionKey(agent="a", session_id="s")
 SECRET: Final = "password=hunter2"
-
-
-async def failing(call: Awaitable[object]) -> Refusal:
-    """The error of an async call that must fail."""
-    try:
-        await call
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error)
-    raise AssertionError("the call was not refused")
-
-
-async def gathered(stream: Any) -> list[Any]:
-    return [piece async for piece in stream]
 
 
 Method = Callable[[AsyncStubs], Awaitable[object]]

@@ -9,13 +9,14 @@ import grpc.aio
 from memoryd_server.interceptors.access_log import AccessLog
 from memoryd_server.interceptors.correlation import Correlation
 from memoryd_server.interceptors.deadline import Deadline
+from memoryd_server.interceptors.draining import Draining
 from memoryd_server.interceptors.error_boundary import ErrorBoundary
 from memoryd_server.interceptors.in_flight import InFlight
 
 
-def chain(in_flight: InFlight) -> Sequence[grpc.aio.ServerInterceptor]:
+def chain(in_flight: InFlight, draining: Draining) -> Sequence[grpc.aio.ServerInterceptor]:
     """The interceptors, outermost first (design section 9)."""
-    return (in_flight, Correlation(), AccessLog(), ErrorBoundary(), Deadline())
+    return (in_flight, Correlation(), AccessLog(), ErrorBoundary(), draining, Deadline())
 
 
-__all__ = ["InFlight", "chain"]
+__all__ = ["Draining", "InFlight", "chain"]

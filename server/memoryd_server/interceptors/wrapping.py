@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, ClassVar, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -19,12 +19,23 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Around = Callable[[str, Context], AbstractAsyncContextManager[None]]
 
+ENDLESS: Final = ("/grpc.health.v1.Health/Watch", "/grpc.reflection.")
+"""The beginnings of the methods whose streams last as long as their caller wants."""
+
+_END: Final = object()
+"""Stands for the end of a stream."""
+
 _KEPT_HANDLERS: Final = 256
 """More methods than a server has: names of unknown ones, which callers make up, must not fill the memory."""
 
 
 class WrappingInterceptor(grpc.aio.ServerInterceptor, ABC):
     """An interceptor that does something around each call, whatever its kind."""
+
+    by_step: ClassVar[bool] = False
+    """Whether `around` encloses each answer of a stream by itself, rather than the whole stream. While gRPC sends an
+    answer, which lasts as long as the caller does not read, nothing is enclosed then: an interceptor that cancels must
+    not do so there, since gRPC would give such a call no status."""
 
     def __init__(self) -> None:
         self._wrapped: dict[str, tuple[Handler | None, Handler]] = {}
@@ -46,7 +57,7 @@ class WrappingInterceptor(grpc.aio.ServerInterceptor, ABC):
             return known[1]
         if handler is None:
             return self.unknown_method(method)
-        wrapped = _wrap(handler, method, self.around)
+        wrapped = _wrap(handler, method, self.around, self.by_step)
         if len(self._wrapped) < _KEPT_HANDLERS:
             self._wrapped[method] = (handler, wrapped)
         return wrapped
@@ -57,7 +68,7 @@ class WrappingInterceptor(grpc.aio.ServerInterceptor, ABC):
         return None
 
 
-def _wrap(handler: Handler, method: str, around: Around) -> Handler:
+def _wrap(handler: Handler, method: str, around: Around, by_step: bool) -> Handler:
     kind = {
         (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
         (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
@@ -68,11 +79,22 @@ def _wrap(handler: Handler, method: str, around: Around) -> Handler:
     behavior = getattr(handler, name)
     read = _reader(handler)
     call: Callable[[Any, Context], Any]
-    if inspect.isasyncgenfunction(behavior):
+    if inspect.isasyncgenfunction(behavior) and by_step:
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            async with around(method, context):
-                async for response in behavior(read(request), context):
+            async with aclosing(behavior(read(request), context)) as responses:
+                while True:
+                    async with around(method, context):
+                        response = await anext(responses, _END)
+                    if response is _END:
+                        return
+                    yield response
+
+    elif inspect.isasyncgenfunction(behavior):
+
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            async with around(method, context), aclosing(behavior(read(request), context)) as responses:
+                async for response in responses:
                     yield response
 
     else:

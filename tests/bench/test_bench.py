@@ -66,7 +66,7 @@ def test_a_history_is_mixed_as_the_benchmarks_say() -> None:
     assert record.messages == 10 * BLOCK
     assert grouped == 300
     assert record.orphan_messages == 20
-    assert record.open_messages == len(record.open_calls) == 20
+    assert record.open_messages == record.open_call_count == 20
 
 
 def test_histories_of_all_lengths_end_alike() -> None:

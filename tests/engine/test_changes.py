@@ -15,6 +15,7 @@ from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.stores.base import Version
 from memoryd_server.stores.records import (
     OpenCalls,
+    OpenState,
     Policy,
     Record,
     RemovedRange,
@@ -101,7 +102,7 @@ class TestClear:
         new = change.record
         assert cleared == 3
         assert (new.messages, new.tokens, new.open_messages, new.orphan_messages) == (0, 0, 0, 0)
-        assert (new.open_calls, new.open_groups, new.last_user) == ((), (), 0)
+        assert (new.open_call_count, new.open_state, new.last_user) == (0, OpenState(), 0)
         assert (new.user_id, new.labels, new.policy) == ("someone", record.labels, record.policy)
         assert (new.tokenizer, new.created, new.activity) == (record.tokenizer, record.created, record.activity)
         assert etag_of(new) == etag_of(record)
@@ -251,7 +252,7 @@ class TestSize:
         with pytest.raises(RequestError, match="fewer or shorter labels") as refused:
             changes.plan_update(born(), KEY, SessionUpdate(labels=self.ESCAPED))
         assert refused.value.reason == Reason.RECORD_TOO_LARGE
-        assert refused.value.metadata["limit"] == str(limits.MAX_RECORD_BYTES)
+        assert refused.value.metadata["limit"] == str(limits.MAX_SETTINGS_BYTES)
         assert int(refused.value.metadata["actual"]) > limits.MAX_SETTINGS_BYTES
 
     def test_a_session_cannot_begin_with_them_either(self) -> None:

@@ -382,7 +382,7 @@ async def assert_consistent(server: Server, key: SessionKey = KEY) -> None:
             expected.prior_user,
         )
         assert message.usability == history.usability(expected)
-    assert [(call.head, call.index) for call in record.open_calls] == [
+    assert [(call.head, index) for call in record.open_state.calls for index in call.indexes] == [
         (call.head, call.index) for call in history.waiting
     ]
 

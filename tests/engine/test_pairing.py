@@ -15,7 +15,7 @@ from memoryd_server.engine.changes import SessionSettings, birth
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.pairing import call_token
-from memoryd_server.stores.records import Record, RemovedRange, Role, Usability, encode_record, replace
+from memoryd_server.stores.records import OpenState, Record, RemovedRange, Role, Usability, encode_record, replace
 from tests.engine import reference
 from tests.engine.messages import (
     assistant,
@@ -84,13 +84,16 @@ def _assert_record_tells_the_history(record: Record, history: reference.History)
     assert record.orphan_messages == usabilities.count(Usability.ORPHAN)
     assert record.last_user == max((message.seq for message in messages if history.is_user_turn(message)), default=0)
     assert (record.opening_to if record.opening_to >= record.first_seq else 0) == (opening[-1].seq if opening else 0)
-    assert [(call.token, call.head, call.index) for call in record.open_calls] == [
-        (call_token(call.id), call.head, call.index) for call in history.waiting
+    state = record.open_state
+    assert sorted((call.head, index, call.token) for call in state.calls for index in call.indexes) == [
+        (call.head, call.index, call_token(call.id)) for call in history.waiting
     ]
-    assert {group.head: (group.messages, group.tokens, group.waiting, group.lost) for group in record.open_groups} == {
+    assert record.open_call_count == len(history.waiting)
+    assert [call.head for call in state.calls] == sorted(call.head for call in state.calls)
+    assert {group.head: (group.messages, group.tokens, group.waiting, group.lost) for group in state.groups} == {
         head: _group(history, head) for head in waiting_groups
     }
-    assert [group.head for group in record.open_groups] == sorted(waiting_groups)
+    assert [group.head for group in state.groups] == sorted(waiting_groups)
 
 
 def _group(history: reference.History, head: int) -> tuple[int, int, int, bool]:
@@ -132,7 +135,7 @@ def test_the_oldest_call_beyond_the_limit_closes_and_its_group_stays_open(data: 
         placed.update((message.seq, message.usability) for message in change.messages)
         heads.update((message.seq, message.head) for message in change.messages)
         placed.update((seq, Usability.USABLE) for seq, head in heads.items() if head in change.completed)
-        assert len(record.open_calls) <= FEW_OPEN_CALLS
+        assert record.open_call_count <= FEW_OPEN_CALLS
     if record is None:
         return
     prices = append_input(history).tokens
@@ -170,7 +173,7 @@ async def test_a_re_armed_id_replaces_the_older_call_which_then_stays_open_for_e
     session = await conversation(calls("a"), calls("a"), results("a"), results("a"))
     assert await _usabilities(session) == [Usability.OPEN, Usability.USABLE, Usability.USABLE, Usability.ORPHAN]
     assert session.record is not None
-    assert session.record.open_groups == ()
+    assert session.record.open_state.groups == ()
 
 
 async def test_re_arming_one_id_of_a_group_leaves_its_other_calls_to_be_answered() -> None:
@@ -243,7 +246,7 @@ async def test_a_message_with_more_calls_than_can_be_open_stays_open() -> None:
     ids = [f"call-{number}" for number in range(limits.MAX_OPEN_CALLS + 2)]
     session = await conversation(calls(*ids), *(results(call_id) for call_id in ids))
     assert session.record is not None
-    assert (session.record.open_calls, session.record.open_groups) == ((), ())
+    assert session.record.open_state == OpenState()
     assert session.record.orphan_messages == 2
     assert session.record.open_messages == 1 + limits.MAX_OPEN_CALLS
 
@@ -271,7 +274,7 @@ def test_a_record_holds_256_open_calls_of_the_longest_ids(grouped: str) -> None:
     long_history = replace(birth(SessionSettings(), tokens.ESTIMATE, TIME), last_seq=10**12, tokens=10**15)
     change, _ = plan(append_input(batch), long_history)
     assert change is not None
-    assert len(change.record.open_calls) == limits.MAX_OPEN_CALLS
+    assert change.record.open_call_count == limits.MAX_OPEN_CALLS
     assert len(encode_record(change.record)) <= limits.MAX_RECORD_BYTES
 
 
@@ -295,7 +298,7 @@ def test_the_largest_settings_that_are_accepted_leave_room_for_256_open_calls() 
     )
     change, _ = plan(append_input([calls(call_id) for call_id in _awkward_ids()]), used)
     assert change is not None
-    assert len(change.record.open_calls) == limits.MAX_OPEN_CALLS
+    assert change.record.open_call_count == limits.MAX_OPEN_CALLS
 
 
 @given(st.text(max_size=90), st.text(max_size=90))
@@ -318,7 +321,7 @@ def test_only_the_first_message_can_make_an_empty_id_wait() -> None:
         assert change is not None
         record = change.record
     assert record is not None
-    assert record.open_calls == ()
+    assert record.open_state == OpenState()
     assert record.open_messages == 0
 
 

@@ -14,6 +14,7 @@ from memoryd_server.stores.records import (
     OpenCall,
     OpenCalls,
     OpenGroup,
+    OpenState,
     Oversize,
     Policy,
     Record,
@@ -23,6 +24,7 @@ from memoryd_server.stores.records import (
     Usability,
     WindowMode,
     WindowOptions,
+    encode_open,
 )
 from tests.stores.builders import Session, lookup, message, new_incarnation
 from tests.stores.conftest import SHARED_ADAPTERS, NewSession, OpenStore
@@ -137,8 +139,8 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         open_messages=11,
         orphan_messages=12,
         largest=13,
-        open_calls=(OpenCall("", 14, 15), OpenCall("token", 16, 17)),
-        open_groups=(OpenGroup(18, 19, 20, 21, lost=True),),
+        open_call_count=14,
+        open=encode_open(OpenState((OpenCall("", 15, (16, 17)),), (OpenGroup(18, 19, 20, 21, lost=True),))),
         removed=(RemovedRange(22, 23, 24), RemovedRange(25, 26, 27)),
     )
     defaults = {field for field in Record.__struct_fields__ if getattr(record, field) == getattr(_PLAIN, field)}

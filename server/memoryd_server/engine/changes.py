@@ -17,13 +17,14 @@ from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
     Lookup,
     LookupKind,
+    OpenState,
     Policy,
     Record,
     RemovedRange,
     Role,
     SessionKey,
     StoredMessage,
-    encode_record,
+    encode_open,
     replace,
 )
 
@@ -104,7 +105,11 @@ def plan_append(
             actual=last_seq,
         )
     now = clock()
-    base = birth(wanted.settings, wanted.tokenizer, now) if record is None else record
+    if record is None:
+        base = birth(wanted.settings, wanted.tokenizer, now)
+        _check_settings_size(base)
+    else:
+        base = record
     if base.tokenizer != wanted.tokenizer:
         raise TokenizerDiffers(base.tokenizer)
 
@@ -148,7 +153,6 @@ def plan_append(
 
     active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
     new = replace(placed, version=base.version + 1, activity=now if active else base.activity)
-    _check_size(new)
     return Change(wanted.key, record, new, messages, completed, lookups), tuple(answer)
 
 
@@ -170,8 +174,8 @@ def plan_clear(record: Record | None, key: SessionKey, now: int) -> tuple[Change
         bytes=0,
         open_messages=0,
         orphan_messages=0,
-        open_calls=(),
-        open_groups=(),
+        open_call_count=0,
+        open=encode_open(OpenState()),
         removed=_removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
     )
     return Change(key, record, new), record.messages
@@ -231,7 +235,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
         labels=labels,
         policy=policy,
     )
-    _check_size(new)
+    _check_settings_size(new)
     return Change(key, record, new), new
 
 
@@ -245,18 +249,14 @@ def check_etag(given: str, current: str) -> None:
         )
 
 
-def _check_size(record: Record) -> None:
-    size = len(encode_record(record))
-    if size <= limits.MAX_RECORD_BYTES and (not record.labels or _settings_size(record) <= limits.MAX_SETTINGS_BYTES):
-        return
-    raise RequestError(
-        Reason.RECORD_TOO_LARGE,
-        f"the session's record would have {size:,} bytes, of which labels, user and policy may take "
-        f"{limits.MAX_SETTINGS_BYTES:,}: use fewer or shorter labels",
-        limit=limits.MAX_RECORD_BYTES,
-        actual=size,
-    )
-
-
-def _settings_size(record: Record) -> int:
-    return len(msgspec.json.encode((record.user_id, record.labels, record.policy)))
+def _check_settings_size(record: Record) -> None:
+    """Settings of this size and all open calls that there may be fit a record: an append never fails for its size."""
+    size = len(msgspec.json.encode((record.user_id, record.labels, record.policy)))
+    if size > limits.MAX_SETTINGS_BYTES:
+        raise RequestError(
+            Reason.RECORD_TOO_LARGE,
+            f"labels, user and policy of the session would have {size:,} bytes, and the limit is "
+            f"{limits.MAX_SETTINGS_BYTES:,}: use fewer or shorter labels",
+            limit=limits.MAX_SETTINGS_BYTES,
+            actual=size,
+        )

@@ -9,7 +9,7 @@ answers; its results for calls of other groups, or of none, count as results wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -17,9 +17,9 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine.content import Part, ToolCall, ToolResult
-from memoryd_server.stores.records import OpenCall, OpenGroup, Record, Role, Usability, replace
+from memoryd_server.stores.records import OpenCall, OpenGroup, OpenState, Record, Role, Usability, encode_open, replace
 
-_PLAIN_TOKEN_BYTES: Final = 48
+_PLAIN_TOKEN_BYTES: Final = 34
 """Call ids up to this length (encoded) stand in the record as they are, longer ones as a digest, so that 256 open
 calls fit.
 """
@@ -29,7 +29,7 @@ def call_token(call_id: str) -> str:
     """What stands for a call id in the record: no two ids share a token."""
     if len(msgspec.json.encode(call_id)) <= _PLAIN_TOKEN_BYTES:
         return "=" + call_id
-    return "#" + blake2b(call_id.encode(), digest_size=24).hexdigest()
+    return "#" + blake2b(call_id.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,74 +56,72 @@ class Placement:
 
 
 @dataclass(slots=True)
-class _Group:
-    messages: int
-    tokens: int
-    waiting: int
-    lost: bool
-
-
-@dataclass(slots=True)
 class _Ledger:
-    """The open calls while a batch is placed. Of one token, all calls that wait are of one message."""
+    """The open calls while a batch is placed, and their groups; both oldest first, as dicts keep their order."""
 
-    calls: dict[str, list[OpenCall]] = field(default_factory=dict)
-    groups: dict[int, _Group] = field(default_factory=dict)
-    count: int = 0
+    calls: dict[str, OpenCall]
+    groups: dict[int, OpenGroup]
+    count: int
 
     @classmethod
     def of(cls, record: Record) -> _Ledger:
-        ledger = cls(count=len(record.open_calls))
-        for call in record.open_calls:
-            ledger.calls.setdefault(call.token, []).append(call)
-        for group in record.open_groups:
-            ledger.groups[group.head] = _Group(group.messages, group.tokens, group.waiting, group.lost)
-        return ledger
+        state = record.open_state
+        return cls(
+            {call.token: call for call in state.calls},
+            {group.head: group for group in state.groups},
+            record.open_call_count,
+        )
 
-    def arm(self, call: OpenCall) -> None:
-        older = self.calls.get(call.token)
-        if older is not None and older[0].head != call.head:
-            for lost in self.calls.pop(call.token):
-                self._lose(lost)
-        self.calls.setdefault(call.token, []).append(call)
-        self.count += 1
-        if self.count > limits.MAX_OPEN_CALLS:
-            oldest = min((calls[0] for calls in self.calls.values()), key=lambda call: (call.head, call.index))
-            self._take(oldest)
-            self._lose(oldest, counted=False)
+    def arm(self, head: int, call_ids: Sequence[str]) -> None:
+        """Has the calls of a message wait. What older messages wait for under the same ids is lost."""
+        self.groups[head] = OpenGroup(head, 0, 0, len(call_ids), lost=False)
+        for index, call_id in enumerate(call_ids):
+            token = call_token(call_id)
+            waiting = self.calls.get(token)
+            if waiting is not None and waiting.head == head:
+                self.calls[token] = OpenCall(token, head, (*waiting.indexes, index))
+            else:
+                if waiting is not None:
+                    del self.calls[token]
+                    self._lose(waiting.head, len(waiting.indexes))
+                self.calls[token] = OpenCall(token, head, (index,))
+            self.count += 1
+            if self.count > limits.MAX_OPEN_CALLS:
+                first_head = next(iter(self.calls.values())).head
+                waiting_there = (call for call in self.calls.values() if call.head == first_head)
+                oldest = min(waiting_there, key=lambda call: call.indexes)
+                self._take_first(oldest)
+                self._lose(oldest.head, 1, taken=True)
 
     def consume(self, call_id: str, head: int | None) -> OpenCall | None:
-        calls = self.calls.get(call_token(call_id))
-        if not calls or (head is not None and calls[0].head != head):
+        """Answers a call with this id; with `head`, only one of that group.
+
+        Returns: the call as it waited, its first index being the one that is answered; None when there is none.
+        """
+        call = self.calls.get(call_token(call_id))
+        if call is None or (head is not None and call.head != head):
             return None
-        call = calls[0]
-        self._take(call)
-        self.groups[call.head].waiting -= 1
+        self._take_first(call)
+        group = self.groups[call.head]
+        self.groups[call.head] = msgspec.structs.replace(group, waiting=group.waiting - 1)
         return call
 
-    def _take(self, call: OpenCall) -> None:
-        calls = self.calls[call.token]
-        calls.remove(call)
-        if not calls:
-            del self.calls[call.token]
+    def _take_first(self, call: OpenCall) -> None:
         self.count -= 1
+        if len(call.indexes) == 1:
+            del self.calls[call.token]
+        else:
+            self.calls[call.token] = OpenCall(call.token, call.head, call.indexes[1:])
 
-    def _lose(self, call: OpenCall, *, counted: bool = True) -> None:
-        self.count -= counted
-        group = self.groups[call.head]
-        group.waiting -= 1
-        group.lost = True
+    def _lose(self, head: int, calls: int, *, taken: bool = False) -> None:
+        if not taken:
+            self.count -= calls
+        group = self.groups[head]
+        self.groups[head] = msgspec.structs.replace(group, waiting=group.waiting - calls, lost=True)
 
-    def open_calls(self) -> tuple[OpenCall, ...]:
-        calls = [call for calls in self.calls.values() for call in calls]
-        return tuple(sorted(calls, key=lambda call: (call.head, call.index)))
-
-    def open_groups(self) -> tuple[OpenGroup, ...]:
-        return tuple(
-            OpenGroup(head, group.messages, group.tokens, group.waiting, group.lost)
-            for head, group in sorted(self.groups.items())
-            if group.waiting
-        )
+    def state(self) -> OpenState:
+        """What later appends must know: a group that waits for nothing any more stays open for ever."""
+        return OpenState(tuple(self.calls.values()), tuple(group for group in self.groups.values() if group.waiting))
 
 
 def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Placement], tuple[int, ...]]:
@@ -154,9 +152,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         if calls or results:
             ledger = ledger or _Ledger.of(record)
         if calls and ledger:
-            ledger.groups[seq] = _Group(0, 0, len(calls), lost=False)
-            for index, call_id in enumerate(calls):
-                ledger.arm(OpenCall(call_token(call_id), seq, index))
+            ledger.arm(seq, calls)
         elif results and ledger:
             _answer(ledger, placed, results)
             if placed.head == seq and not (message.role == Role.USER and len(results) < len(message.parts)):
@@ -164,12 +160,12 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
                 orphan_messages += 1
 
         group = ledger.groups.get(placed.head) if ledger else None
-        if group:
+        if ledger and group:
             placed.usability = Usability.OPEN
-            group.messages += 1
-            group.tokens += message.tokens
+            group = msgspec.structs.replace(group, messages=group.messages + 1, tokens=group.tokens + message.tokens)
+            ledger.groups[placed.head] = group
             open_messages += 1
-            if not group.waiting and not group.lost and ledger:
+            if not group.waiting and not group.lost:
                 del ledger.groups[placed.head]
                 open_messages -= group.messages
                 for member in placements:
@@ -192,8 +188,8 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
             open_messages=open_messages,
             orphan_messages=orphan_messages,
             largest=largest,
-            open_calls=ledger.open_calls() if ledger else record.open_calls,
-            open_groups=ledger.open_groups() if ledger else record.open_groups,
+            open_call_count=ledger.count if ledger else record.open_call_count,
+            open=encode_open(ledger.state()) if ledger else record.open,
         ),
         placements,
         tuple(completed),
@@ -207,7 +203,7 @@ def _answer(ledger: _Ledger, placed: Placement, results: Sequence[str]) -> None:
         call = ledger.consume(call_id, head)
         if call is not None:
             head = call.head
-        answers.append(-1 if call is None else call.index)
+        answers.append(-1 if call is None else call.indexes[0])
     placed.answers = tuple(answers)
     if head is not None:
         placed.head = head

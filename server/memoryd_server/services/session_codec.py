@@ -83,7 +83,7 @@ def encode_session(key: SessionKey, record: Record, into: session_pb2.Session) -
     into.token_count = record.tokens
     into.open_message_count = record.open_messages
     into.orphan_message_count = record.orphan_messages
-    into.open_call_count = len(record.open_calls)
+    into.open_call_count = record.open_call_count
     into.last_seq = record.last_seq
     encode_time(record.created, into.create_time)
     encode_time(record.activity, into.activity_time)

@@ -81,14 +81,14 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OpenCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call that waits for its result."""
+    """Calls of one message that share an id and wait for results; mostly one. No two messages wait with one id."""
 
     token: str
-    """The call's id, or a digest of it where that is shorter (`engine.pairing`)."""
+    """The id, or a digest of it where that is shorter (`engine.pairing`)."""
     head: int
-    """The seq of the assistant message that made the call."""
-    index: int
-    """The place of the call among the calls of its message, from 0."""
+    """The seq of the assistant message that made the calls."""
+    indexes: tuple[int, ...]
+    """The places of the calls among those of their message, from 0, in the order in which they are answered."""
 
 
 class OpenGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +106,15 @@ class OpenGroup(msgspec.Struct, frozen=True, array_like=True):
     """Whether one of its calls never can be (re-armed, or beyond the limit): the group then stays open for ever."""
 
 
+class OpenState(msgspec.Struct, frozen=True, array_like=True):
+    """What pairing must know of the history (invariant 17)."""
+
+    calls: tuple[OpenCall, ...] = ()
+    """The calls that wait for results, those of the oldest message first; at most `limits.MAX_OPEN_CALLS`."""
+    groups: tuple[OpenGroup, ...] = ()
+    """Their groups, oldest first."""
+
+
 class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
     """Messages that were taken away and wait for their purge. Both ends are included."""
 
@@ -113,6 +122,9 @@ class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
     to_seq: int
     removed_at: int
     """When, by the store's clock."""
+
+
+_NOTHING_OPEN: Final = msgspec.Raw(msgspec.json.encode(OpenState()))
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,12 +172,20 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many of them are ORPHAN."""
     largest: int = 0
     """The size of the largest message that was ever stored."""
-    open_calls: tuple[OpenCall, ...] = ()
-    """The calls that wait for results, oldest first; at most `limits.MAX_OPEN_CALLS`."""
-    open_groups: tuple[OpenGroup, ...] = ()
-    """The groups of these calls, oldest first."""
+    open_call_count: int = 0
+    """How many calls wait for results."""
+    open: msgspec.Raw = _NOTHING_OPEN
+    """An `OpenState`, still encoded: few of those who read a record look into it, and it may be most of the record."""
     removed: tuple[RemovedRange, ...] = ()
     """What readers must not see although it may still be stored."""
+
+    @property
+    def open_state(self) -> OpenState:
+        """The calls and groups that wait for results, decoded."""
+        return _OPEN_DECODER.decode(self.open)
+
+
+_OPEN_DECODER: Final = msgspec.json.Decoder(OpenState)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -247,6 +267,11 @@ _POLICY_DECODER: Final = msgspec.json.Decoder(Policy)
 def encode_record(record: Record) -> bytes:
     """The record as JSON, the form in which adapters store it and in which its limit is measured."""
     return _RECORD_ENCODER.encode(record)
+
+
+def encode_open(state: OpenState) -> msgspec.Raw:
+    """The form of `Record.open`."""
+    return msgspec.Raw(_RECORD_ENCODER.encode(state))
 
 
 def decode_record(text: bytes | str) -> Record:

@@ -343,10 +343,6 @@ class TestOtherServers:
             await server.append(user("2"), tokenizer=tokens.O200K_BASE)
         assert (await server.append(user("3")))[0].seq == 2
 
-    @pytest.mark.xfail(
-        reason="A store refuses only the first change of a chain when another server's version equals the next one's",
-        strict=True,
-    )
     async def test_a_chain_whose_first_change_loses_is_planned_again_as_a_whole(self) -> None:
         """What was planned upon a refused change rests on messages that are not there, even where another server has
         brought the session to the same version (invariants 1 and 17)."""

@@ -139,6 +139,20 @@ class TestSeveralChanges:
         assert await store.commit([stale, on_it]) == [Conflict(), Conflict()]
         assert await session.stored() == []
 
+    @pytest.mark.parametrize("theirs", [1, 2], ids=["one message of theirs", "two messages of theirs"])
+    async def test_a_change_on_a_refused_one_is_refused_where_another_server_made_the_version_that_it_expects(
+        self, session: Session, store: Store, theirs: int
+    ) -> None:
+        """It rests on a record that never was: making it would contradict what is stored (invariant 3)."""
+        record = await session.commit()
+        ours = change_of(session.key, record, message(1, id="ours"))
+        on_it = change_of(session.key, ours.record, message(2, id="ours too"))
+        made = await session.commit(*(message(seq, id=f"theirs {seq}") for seq in range(1, theirs + 1)))
+        assert made.version == ours.record.version
+        assert await store.commit([ours, on_it]) == [Conflict(), Conflict()]
+        assert await store.load(session.key) == Loaded(made)
+        assert [stored.id for stored in await session.stored()] == [f"theirs {seq}" for seq in range(1, theirs + 1)]
+
     async def test_of_many_sessions_are_answered_each_by_itself(self, new_session: NewSession, store: Store) -> None:
         sessions = [new_session() for _ in range(40)]
         records = [await session.commit(message(1), lookups=[lookup("first")]) for session in sessions]

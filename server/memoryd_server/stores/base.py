@@ -295,12 +295,17 @@ class HistoryStore(ABC):
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
         Those of one session are made in their order, and one may rest on the one before it; those of different sessions
-        may be made in any order. The refusal of one (Conflict, Known) leaves the others as they are. An adapter never
-        sends a commit again unless it recognises its own: automatic retries of drivers are off, since a repeated
-        compare-and-set would answer Conflict for a change that was made. The change's own messages carry their final
-        usability; `completed` is about messages that were stored before. A birth also makes the session and its agent
-        appear in lists; index entries are written before or with what they point to. A change of `user_id` moves the
-        session between the lists of users. `removed` makes the session appear in `list_purgeable`.
+        may be made in any order. The refusal of one (Conflict, Known) leaves other sessions' changes as they are, and
+        refuses those of its own session that come behind it (Conflict), even where another server has brought the
+        session to the very version that they expect: they rest on a record that never was.
+
+        The change's own messages carry their final usability; `completed` is about messages that were stored before. A
+        birth also makes the session and its agent appear in lists; index entries are written before or with what they
+        point to. A change of `user_id` moves the session between the lists of users. `removed` makes the session appear
+        in `list_purgeable`.
+
+        An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since a
+        repeated compare-and-set would answer Conflict for a change that was made.
 
         Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the
         store is.

@@ -31,6 +31,7 @@ from memoryd_server.stores.base import (
     Tail,
     Version,
 )
+from memoryd_server.stores.chains import apply_chains
 from memoryd_server.stores.cursor import Cursor
 from memoryd_server.stores.records import (
     AgentRecord,
@@ -183,7 +184,7 @@ class InMemoryStore(Store):
         return [session.lookups[kind, id_] for id_ in dict.fromkeys(ids) if (kind, id_) in session.lookups]
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
-        return [self._apply(change) for change in changes]
+        return apply_chains(changes, self._apply)
 
     def _apply(self, change: Change) -> Outcome:
         session = self._sessions.get(change.key)

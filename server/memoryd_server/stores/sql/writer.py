@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from memoryd_server.stores.base import Change, Committed, Conflict, Known, Outcome
+from memoryd_server.stores.chains import apply_chains
 from memoryd_server.stores.records import (
     AgentRecord,
     Lookup,
@@ -88,7 +89,7 @@ class Writer:
 
     def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         with self:
-            outcomes = [self._apply(change) for change in changes]
+            outcomes = apply_chains(changes, self._apply)
         self._log.grow(changes)
         return outcomes
 

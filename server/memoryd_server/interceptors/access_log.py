@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,7 +38,8 @@ class AccessLog(WrappingInterceptor):
                 ms=_since(started),
             )
             raise
-        _log.debug("call", method=method, status="OK", ms=_since(started))
+        if _log.isEnabledFor(logging.DEBUG):  # On the path of every call, so not left to the logger.
+            _log.debug("call", method=method, status="OK", ms=_since(started))
 
 
 def _since(started: float) -> float:

@@ -55,5 +55,6 @@ class Correlation(WrappingInterceptor):
         correlation_id = correlation_id or uuid.uuid4().hex
         current_call.set(Call(correlation_id, store))
         context.set_trailing_metadata(((CORRELATION_METADATA, correlation_id),))
-        with structlog.contextvars.bound_contextvars(correlation_id=correlation_id):
-            yield
+        # Not unbound afterwards: each call has a context of its own, which ends with it.
+        structlog.contextvars.bind_contextvars(correlation_id=correlation_id)
+        yield

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from memoryd_server import limits
 from memoryd_server.engine.errors import Reason, RequestError
-from memoryd_server.engine.policies import OPTION_NAMES, WindowSettings, check_options, merge_policy, resolve
+from memoryd_server.engine.policies import (
+    OPTION_NAMES,
+    WindowSettings,
+    check_options,
+    check_policy,
+    merge_policy,
+    resolve,
+)
 from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
 
 options = st.builds(
@@ -83,6 +90,15 @@ def test_a_limit_may_be_too_large_for_the_mode_that_it_meets() -> None:
     with pytest.raises(RequestError) as refused:
         resolve(wanted, WindowOptions(mode=WindowMode.MESSAGES))
     assert refused.value.metadata == {"field": "options.limit"}
+
+
+@pytest.mark.parametrize("mode", [None, WindowMode.MESSAGES])
+def test_a_limit_beyond_all_messages_is_stored_with_the_mode_of_tokens_only(mode: WindowMode | None) -> None:
+    """Otherwise, every load that gives neither would fail for what its caller did not send."""
+    check_policy("policy", Policy(WindowOptions(WindowMode.TOKENS, limits.MAX_WINDOW_MESSAGES + 1)))
+    with pytest.raises(RequestError) as refused:
+        check_policy("policy", Policy(WindowOptions(mode, limits.MAX_WINDOW_MESSAGES + 1)))
+    assert refused.value.metadata == {"field": "policy.window.limit"}
 
 
 @given(options, st.one_of(st.none(), options), st.lists(st.sampled_from(OPTION_NAMES)), options)

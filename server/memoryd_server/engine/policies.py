@@ -71,7 +71,13 @@ def check_options(field: str, options: WindowOptions) -> None:
 
 def check_policy(field: str, policy: Policy) -> None:
     """The values of a policy that is about to be stored."""
-    check_options(f"{field}.window", policy.window)
+    window = policy.window
+    check_options(f"{field}.window", window)
+    if window.limit is not None and window.limit > limits.MAX_WINDOW_MESSAGES and window.mode != WindowMode.TOKENS:
+        raise field_invalid(
+            f"{field}.window.limit",
+            f"more than {limits.MAX_WINDOW_MESSAGES:,} can only be tokens: store the mode TOKENS beside it",
+        )
 
 
 def merge_policy(policy: Policy, whole: Policy | None, fields: dict[str, object] | None) -> Policy:

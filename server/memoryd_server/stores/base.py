@@ -304,8 +304,8 @@ class HistoryStore(ABC):
         point to. A change of `user_id` moves the session between the lists of users. `removed` makes the session appear
         in `list_purgeable`.
 
-        An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since a
-        repeated compare-and-set would answer Conflict for a change that was made.
+        An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since
+        a repeated compare-and-set would answer Conflict for a change that was made.
 
         Returns: an outcome for each change, in their order. When this returns, the changes are durable as far as the
         store is.

@@ -101,9 +101,12 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
         for name, store_settings in settings.effective_stores.items():
             try:
                 store = create_store(name, store_settings.type, store_settings.url)
+            except StoreMisconfigured as error:
+                raise SettingsError(str(error)) from error
+            try:
                 info = await store.open()
             except StoreMisconfigured as error:
-                raise SettingsError(f"store {name!r}: {error}") from error
+                raise SettingsError(f"Store {name!r}: {error}") from error
             runtimes[name] = Runtime(name, store, info, defaults)
             opened.push_async_callback(runtimes[name].close)
             _log.info("store opened", store=name, type=info.type, url=mask_url(store_settings.url))

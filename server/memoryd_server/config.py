@@ -234,14 +234,16 @@ def _explain(error: ValidationError, path: Path | None) -> str:
             continue
         name = ".".join(where)
         env = ENV_PREFIX + "__".join(where).upper()
-        flag = "--" + where[0].replace("_", "-")
+        flag = "--store" if where[0] == "stores" else "--" + where[0].replace("_", "-")
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(where[0], Settings.model_fields, 1)
             hint = f"; did you mean {near[0]}?" if near and len(where) == 1 else ""
             lines.append(f"{name}: there is no such setting{hint}")
         else:
             place = f"{flag}, {env}" + (f", or {name} in {path}" if path else "")
-            lines.append(f"{name}: {text} (got {problem['input']!r}; set by {place})")
+            # The URL of a store may hold a password.
+            got = "" if where[0] == "stores" else f"got {problem['input']!r}; "
+            lines.append(f"{name}: {text} ({got}set by {place})")
     return "\n".join(lines)
 
 

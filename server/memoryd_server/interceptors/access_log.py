@@ -14,7 +14,10 @@ import structlog
 
 from memoryd_server.interceptors.wrapping import Context, WrappingInterceptor
 
-_log: Final = structlog.stdlib.get_logger("memoryd.access")
+_NAME: Final = "memoryd.access"
+_log: Final = structlog.stdlib.get_logger(_NAME)
+_levels: Final = logging.getLogger(_NAME)
+"""Asked for the level, since structlog's own loggers answer that only once they are set up."""
 
 
 class AccessLog(WrappingInterceptor):
@@ -38,7 +41,7 @@ class AccessLog(WrappingInterceptor):
                 ms=_since(started),
             )
             raise
-        if _log.isEnabledFor(logging.DEBUG):  # On the path of every call, so not left to the logger.
+        if _levels.isEnabledFor(logging.DEBUG):  # On the path of every call, so not left to the logger.
             _log.debug("call", method=method, status="OK", ms=_since(started))
 
 

@@ -1,0 +1,204 @@
+"""Starting a server: with nothing set, with settings, and with a wrong one, which it names before it ends at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from memoryd.v1 import session_pb2 as session
+from memoryd_server.config import load_settings
+from tests.conftest import StartServer
+from tests.servers import MEMORYD, ServerProcess, memoryd_environment
+from tests.service.wire import Stubs, seqs, text
+
+WRONG_SETTING: Final = 2
+KEY: Final = session.SessionKey(agent="a", session_id="s")
+
+
+def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `memoryd serve`, which must end by itself."""
+    return subprocess.run(
+        [str(MEMORYD), "serve", *arguments],
+        env=memoryd_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong setting, and what the message about it says: what is wrong, and what to do."""
+
+    says: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    file: str = ""
+
+
+WRONG: Final[dict[str, Wrong]] = {
+    "an address that is none": Wrong(
+        ("listen", "'nowhere'", "host:port", "--listen", "MEMORYD_LISTEN"), ("--listen", "nowhere")
+    ),
+    "a port that is none": Wrong(("listen", "127.0.0.1:99999"), ("--listen", "127.0.0.1:99999")),
+    "an IPv6 address without brackets": Wrong(("listen", "brackets", "[::1]:7600"), ("--listen", "::1:7600")),
+    "an address that others reach": Wrong(("listen", "0.0.0.0:0", "--insecure"), ("--listen", "0.0.0.0:0")),
+    "a host that is not this machine's": Wrong(
+        ("listen", "192.0.2.1:7600", "choose another"), ("--listen", "192.0.2.1:7600", "--insecure")
+    ),
+    "a variable that is no setting": Wrong(
+        ("MEMORYD_LISTNE", "did you mean MEMORYD_LISTEN?"), environment={"MEMORYD_LISTNE": "127.0.0.1:0"}
+    ),
+    "a variable with a wrong value": Wrong(
+        ("drain_seconds", "'soon'", "MEMORYD_DRAIN_SECONDS"), environment={"MEMORYD_DRAIN_SECONDS": "soon"}
+    ),
+    "a variable that must be JSON": Wrong(("stores",), environment={"MEMORYD_STORES": "{"}),
+    "a key of the file that is no setting": Wrong(
+        ("listne", "no such setting", "did you mean listen?"), file='listne = "127.0.0.1:0"'
+    ),
+    "a key of a store that is no setting": Wrong(
+        ("stores.main.path", "no such setting"), file='[stores.main]\npath = "memoryd.db"'
+    ),
+    "a value of the file that is wrong": Wrong(("tokenizer", "'gpt2'", "o200k_base"), file='tokenizer = "gpt2"'),
+    "a file that is no TOML": Wrong(("TOML", "line 1"), file="listen =\n"),
+    "a store without a URL": Wrong(
+        ("Store 'main'", "no URL", "MEMORYD_STORES__MAIN__URL"), file='[stores.main]\ntype = "sqlite"'
+    ),
+    "a store with an empty URL": Wrong(("Store 'main'", "no URL"), environment={"MEMORYD_STORES__MAIN__URL": ""}),
+    "a store without its driver": Wrong(
+        ("Store 'main'", "postgresql", "asyncpg"), ("--store", "main=postgresql://ada:hunter2@db/memory")
+    ),
+    "a store with a driver that is not used": Wrong(
+        ("Store 'main'", "aiosqlite", "sqlite:"), ("--store", "main=sqlite+aiosqlite:///memoryd.db")
+    ),
+    "a store of an unknown scheme": Wrong(("Store 'main'", "'carrier-pigeon'"), ("--store", "main=carrier-pigeon://x")),
+    "a store of an unknown type": Wrong(
+        ("Store 'main'", "'sqllite'", "in_memory and sqlite"), file='[stores.main]\ntype = "sqllite"\nurl = "memory://"'
+    ),
+    "a store whose type and URL differ": Wrong(
+        ("Store 'main'", "in_memory", "sqlite"), file='[stores.main]\ntype = "in_memory"\nurl = "sqlite:///x.db"'
+    ),
+    "a store that names no file": Wrong(("Store 'main'", "names no file"), ("--store", "main=sqlite://")),
+    "a store without a name": Wrong(("NAME=URL",), ("--store", "memory://")),
+    "a store name that is none": Wrong(
+        ("stores", "'Main'", "--store"), ("--store", "Main=postgresql://ada:hunter2@db/memory")
+    ),
+    "a default store that is unknown": Wrong(
+        ("default_store", "'mian'", "main"), ("--store", "main=memory://", "--default-store", "mian")
+    ),
+    "several stores without a default": Wrong(
+        ("default_store", "MEMORYD_DEFAULT_STORE"), ("--store", "a=memory://", "--store", "b=memory://")
+    ),
+    "an unknown flag": Wrong(("--lsiten",), ("--lsiten", "127.0.0.1:0")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_setting_is_named_and_ends_the_server_at_once(tmp_path: Path, name: str) -> None:
+    wrong = WRONG[name]
+    flags = list(wrong.flags)
+    if wrong.file:
+        (tmp_path / "memoryd.toml").write_text(wrong.file)
+        flags += ["--config", str(tmp_path / "memoryd.toml")]
+    ended = serve(*flags, **wrong.environment, HOME=str(tmp_path))
+
+    assert ended.returncode == WRONG_SETTING
+    assert not ended.stdout
+    for part in wrong.says:
+        assert part in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "hunter2" not in ended.stderr
+
+
+PLACES: Final[dict[str, tuple[Callable[[Path], tuple[str, ...]], str]]] = {
+    # Below a file, since the tests may run as root, to whom every directory is writable.
+    "a data directory that cannot be made": (lambda file: ("--data-dir", str(file / "data")), "data_dir"),
+    "a data directory that is a file": (lambda file: ("--data-dir", str(file)), "data_dir"),
+    "a database in no directory": (lambda file: ("--store", f"main=sqlite:///{file}/memoryd.db"), "Store 'main'"),
+    "a database that is none": (lambda file: ("--store", f"main=sqlite:///{file}"), "Store 'main'"),
+    "a settings file that is missing": (lambda file: ("--config", f"{file}.toml"), "settings file"),
+    "a settings file that cannot be read": (lambda file: ("--config", str(file.parent)), "settings file"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
+    flags, says = PLACES[name]
+    file = tmp_path / "notes.txt"
+    file.write_text("This is no database, and no directory.\n" * 100)
+    ended = serve(*flags(file), HOME=str(tmp_path))
+
+    assert ended.returncode == WRONG_SETTING
+    assert says in ended.stderr
+    assert str(tmp_path) in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert file.read_text().startswith("This is no database")
+
+
+def test_a_port_that_is_taken_is_named(server: ServerProcess, tmp_path: Path) -> None:
+    """Two servers never share a port silently."""
+    ended = serve("--listen", server.address, "--data-dir", str(tmp_path))
+
+    assert ended.returncode == WRONG_SETTING
+    assert server.address in ended.stderr
+    assert "the port is taken" in ended.stderr
+    assert "--listen" in ended.stderr
+
+
+def test_without_any_setting_it_keeps_a_sqlite_file_in_the_data_directory(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server(environment={"HOME": str(tmp_path), "XDG_DATA_HOME": ""})
+    with Stubs(server.address) as stubs:
+        stubs.append(KEY, text("one"))
+    assert server.stop() == 0
+    (database,) = tmp_path.rglob("memoryd.db")
+    server.restart()
+    with Stubs(server.address) as stubs:
+        assert seqs(stubs.messages(KEY)) == [1]
+
+    assert database.parent.name == "memoryd"
+    defaults = load_settings()
+    assert defaults.listen == "127.0.0.1:7600"
+    assert not defaults.insecure
+    assert defaults.reflection
+
+
+def test_settings_come_from_flags_then_the_environment_then_the_file(start_server: StartServer, tmp_path: Path) -> None:
+    (tmp_path / "memoryd.toml").write_text(
+        'tokenizer = "cl100k_base"\nlog_level = "error"\nlog_format = "console"\n'
+        f'[stores.default]\nurl = "sqlite:///{tmp_path}/of-the-file.db"\n'
+    )
+    server = start_server(
+        "--log-format",
+        "json",
+        environment={
+            "MEMORYD_CONFIG": str(tmp_path / "memoryd.toml"),
+            "MEMORYD_LOG_LEVEL": "info",
+            "MEMORYD_LOG_FORMAT": "console",
+        },
+    )
+    with Stubs(server.address) as stubs:
+        stubs.append(KEY, text("one"))
+        assert stubs.session(KEY).tokenizer == session.TOKENIZER_CL100K_BASE
+
+    assert (tmp_path / "of-the-file.db").exists()
+    assert '"event": "serving"' in server.log_text()
+
+
+def test_an_ipv6_address_can_be_listened_on(start_server: StartServer) -> None:
+    server = start_server("--listen", "[::1]:0", "--store", "default=memory://", "--tokenizer", "estimate")
+
+    assert server.address.startswith("[::1]:")
+    with Stubs(server.address) as stubs:
+        stubs.append(KEY, text("one"))
+
+
+def test_a_store_in_memory_says_at_the_start_that_it_keeps_nothing(in_memory_server: ServerProcess) -> None:
+    assert "keeps nothing beyond the end of this process" in in_memory_server.log_text()

@@ -40,6 +40,10 @@ READ_AHEAD: Final = 2
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
+class TooMuch(Exception):
+    """A read could be larger than its caller allows."""
+
+
 class _Session(NamedTuple):
     id: int
     life: int
@@ -70,13 +74,19 @@ class Reader:
         row = self._execute(self._sql.value, (name,)).fetchone()
         return None if row is None else row[0]
 
-    def load(self, key: SessionKey, tail: Tail | None) -> Loaded | None:
+    def load(self, key: SessionKey, tail: Tail | None, most_bytes: int | None = None) -> Loaded | None:
+        """As the contract says; raises TooMuch when that could read more than `most_bytes` of bodies."""
         if tail is None:
             session = self._session(key)
             return None if session is None else Loaded(session.record)
         with self:
             session = self._session(key)
-            return None if session is None else self._load_tail(session, tail)
+            if session is None:
+                return None
+            record = session.record
+            if most_bytes is not None and min(record.bytes, record.largest * tail.messages) > most_bytes:
+                raise TooMuch
+            return self._load_tail(session, tail)
 
     def read(
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]

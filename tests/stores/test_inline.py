@@ -1,0 +1,152 @@
+"""SQLite: little reads on the event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memoryd_server.stores.base import Tail
+from memoryd_server.stores.records import SessionKey
+from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql.inline import (
+    LITTLE_BYTES,
+    LITTLE_MESSAGES,
+    LITTLE_TOKENS,
+    LONG_SECONDS,
+    PAUSE_SECONDS,
+    InlineReads,
+    is_little,
+)
+from memoryd_server.stores.sql.reader import Reader
+from memoryd_server.stores.sql.sqlite import SQLiteStore
+from tests.stores.builders import BOTH, USABLE, Session, message, seqs
+
+KEY = SessionKey("tenant", "agent", "session")
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class IdleReader:
+    """Stands where a reader would; the reads of these tests do not look at it."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reads(clock: Clock) -> Iterator[InlineReads]:
+    reads = InlineReads(IdleReader, clock)  # type: ignore[arg-type]
+    reads.open()
+    yield reads
+    reads.close()
+
+
+def test_are_not_allowed_before_the_opening_and_after_the_close(clock: Clock) -> None:
+    reads = InlineReads(IdleReader, clock)  # type: ignore[arg-type]
+    assert not reads.allowed
+    reads.open()
+    assert reads.allowed
+    reads.close()
+    assert not reads.allowed
+
+
+@pytest.mark.parametrize(("seconds", "goes_on"), [(LONG_SECONDS * 0.9, True), (LONG_SECONDS * 1.1, False)])
+def test_a_read_that_took_long_sends_the_next_ones_to_the_threads(
+    reads: InlineReads, clock: Clock, seconds: float, goes_on: bool
+) -> None:
+    def read(_: Reader) -> str:
+        clock.seconds += seconds
+        return "answer"
+
+    assert reads.run(read) == "answer"
+    assert reads.allowed is goes_on
+    clock.seconds += PAUSE_SECONDS
+    assert reads.allowed
+
+
+def test_a_read_that_failed_late_does_so_too(reads: InlineReads, clock: Clock) -> None:
+    def fail(_: Reader) -> None:
+        clock.seconds += 1
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        reads.run(fail)
+    assert not reads.allowed
+
+
+@pytest.mark.parametrize(
+    ("tail", "little"),
+    [
+        (None, True),
+        (Tail(USABLE, LITTLE_MESSAGES), True),
+        (Tail(BOTH, LITTLE_MESSAGES), True),
+        (Tail(USABLE, LITTLE_MESSAGES + 1), False),
+        (Tail(USABLE, 100_000, tokens=LITTLE_TOKENS), True),
+        (Tail(USABLE, 100_000, tokens=LITTLE_TOKENS + 1), False),
+    ],
+)
+def test_what_is_little_is_told_by_its_bounds(tail: Tail | None, little: bool) -> None:
+    assert is_little(tail) is little
+
+
+@pytest.fixture
+def threads_that_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads that load, in order."""
+    names: list[str] = []
+    load = Reader.load
+
+    def recorded(self: Reader, *arguments: object, **options: object) -> object:
+        names.append(threading.current_thread().name)
+        return load(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Reader, "load", recorded)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("size", "on_threads"), [(LITTLE_BYTES // 2, False), (LITTLE_BYTES + 1, True)], ids=["small", "large"]
+)
+async def test_bodies_that_could_be_large_are_read_on_a_thread(
+    tmp_path: Path, threads_that_read: list[str], size: int, on_threads: bool
+) -> None:
+    """The event loop does no work above about a millisecond."""
+    store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
+    assert isinstance(store, SQLiteStore)
+    await store.open()
+    try:
+        session = Session(store, KEY)
+        await session.commit(message(1, size=size), bytes=size)
+        loaded = await store.load(KEY, Tail(USABLE, 10, body_bytes=10 * LITTLE_BYTES))
+        assert loaded is not None
+        assert seqs(loaded.tail) == [1]
+        assert any(name.startswith("memoryd-sqlite-reader") for name in threads_that_read) is on_threads
+        assert threads_that_read[0] == threading.main_thread().name
+    finally:
+        await store.close()
+
+
+async def test_a_long_tail_is_read_on_a_thread(tmp_path: Path, threads_that_read: list[str]) -> None:
+    store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
+    await store.open()
+    try:
+        await Session(store, KEY).commit(message(1))
+        assert await store.load(KEY, Tail(USABLE, LITTLE_MESSAGES + 1)) is not None
+        assert all(name.startswith("memoryd-sqlite-reader") for name in threads_that_read)
+    finally:
+        await store.close()

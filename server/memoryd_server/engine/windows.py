@@ -343,10 +343,15 @@ def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) ->
     return sha256(msgspec.msgpack.encode(shape)).digest()
 
 
+Life = tuple[str, int]
+"""A session's incarnation and epoch: as long as both are the same, a stored message is the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowStats:
     """What a window holds and what it does not; documented in the protocol's message of the same name."""
 
+    life: Life
     history_messages: int
     history_tokens: int
     window_messages: int
@@ -371,6 +376,7 @@ def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explain
     used = tokens if settings.mode == WindowMode.TOKENS else len(entries)
     left = left_out(record, settings, plan)
     return WindowStats(
+        life=(record.incarnation, record.epoch),
         history_messages=record.messages,
         history_tokens=record.tokens,
         window_messages=len(entries),

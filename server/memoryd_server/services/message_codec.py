@@ -97,19 +97,26 @@ def _decode_simple(part: message_pb2.Part, field: str, place: int) -> SimplePart
             raise field_invalid(f"{field}[{place}]", f"a tool result holds text, refusal, media and data, not {kind}")
 
 
-class _MessageList(Protocol):
+class MessageList(Protocol):
+    """A repeated field of messages."""
+
     def add(self) -> message_pb2.Message: ...
 
 
-async def encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> None:
+def is_quickly_encoded(messages: Sequence[StoredMessage]) -> bool:
+    """Whether encoding the messages is work that the event loop may do."""
+    return len(messages) <= _INLINE_MESSAGES and sum([message.size for message in messages]) <= _INLINE_BYTES
+
+
+async def encode_messages(messages: Sequence[StoredMessage], into: MessageList) -> None:
     """Appends stored messages to a repeated field; what takes long is done off the event loop."""
-    if len(messages) <= _INLINE_MESSAGES and sum([message.size for message in messages]) <= _INLINE_BYTES:
+    if is_quickly_encoded(messages):
         _encode_messages(messages, into)
     else:
         await asyncio.to_thread(_encode_messages, messages, into)
 
 
-def _encode_messages(messages: Sequence[StoredMessage], into: _MessageList) -> None:
+def _encode_messages(messages: Sequence[StoredMessage], into: MessageList) -> None:
     for message in messages:
         encode_message(message, into.add())
 

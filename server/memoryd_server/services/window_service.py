@@ -13,7 +13,8 @@ from memoryd_server.engine.stores import Stores
 from memoryd_server.engine.windows import WindowStats
 from memoryd_server.interceptors.wrapping import Context
 from memoryd_server.services.calls import runtime_of
-from memoryd_server.services.message_codec import encode_messages
+from memoryd_server.services.encoded_messages import EncodedMessages
+from memoryd_server.services.message_codec import encode_messages, is_quickly_encoded
 from memoryd_server.services.policy_codec import decode_options
 from memoryd_server.services.session_codec import decode_key
 from memoryd_server.stores.records import Usability
@@ -29,12 +30,16 @@ class WindowService(window_service_pb2_grpc.WindowServiceServicer):
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._encoded = EncodedMessages()
 
     async def LoadWindow(self, request: pb.LoadWindowRequest, context: Context) -> pb.LoadWindowResponse:
         del context
         messages, stats = await loading.load(runtime_of(self._stores), _decode(request))
         response = pb.LoadWindowResponse()
-        await encode_messages(messages, response.messages)
+        if is_quickly_encoded(messages):
+            self._encoded.encode(stats.life, messages, stats.shortened, response.messages)
+        else:
+            await encode_messages(messages, response.messages)
         _encode_stats(stats, response.stats)
         return response
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -198,6 +199,9 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
             asyncio.create_task(app.health.refresh_for_ever(), name="health"),
             *(asyncio.create_task(purge_for_ever(runtime), name=f"purge {runtime.name}") for runtime in stores.all()),
         ]
+        # What the start made lives as long as the process: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
         _log.info("serving", address=app.address, pid=os.getpid())
         if started is not None:
             started(app)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from memoryd_server import limits
 from memoryd_server.engine import tokens, windows
@@ -38,6 +38,12 @@ class _Draft:
     bodies: dict[int, StoredMessage]
     """Bodies that were read beside the load."""
 
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_INLINE_ENTRIES: Final = 1_000
+"""Windows of up to so many messages are planned on the event loop: that takes about a millisecond."""
 
 _STEADY_ATTEMPTS: Final = 5
 """How often a load is repeated because a session's stored policy was another one than supposed."""
@@ -99,7 +105,7 @@ async def _draft(runtime: Runtime, request: WindowRequest, *, body_bytes: int) -
     plan: WindowPlan | None = None
     while plan is None:
         try:
-            plan = windows.plan_window(settings, loaded.tail, loaded.opening, extra, count)
+            plan = await _work_on(loaded.tail, windows.plan_window, settings, loaded.tail, loaded.opening, extra, count)
         except NeedsMessages as needs:
             extra.update(await _read(runtime, request.key, loaded.record, needs.seqs))
     draft = _Draft(loaded.record, settings, plan, extra)
@@ -166,4 +172,13 @@ async def _stats(runtime: Runtime, request: WindowRequest, draft: _Draft) -> Win
         omit = draft.settings.open_calls == OpenCalls.OMIT
         usabilities = (Usability.ORPHAN, Usability.OPEN) if omit else (Usability.ORPHAN,)
         explained = await runtime.store.list_unusable(request.key, usabilities, limits.MAX_EXPLAINED_MESSAGES)
-    return windows.stats_of(draft.record, draft.settings, draft.plan, explained)
+    return await _work_on(draft.plan.entries, windows.stats_of, draft.record, draft.settings, draft.plan, explained)
+
+
+async def _work_on(
+    entries: Sequence[Entry], call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Calls what goes through the entries: with many of them, not on the event loop."""
+    if len(entries) <= _INLINE_ENTRIES:
+        return call(*args, **kwargs)
+    return await asyncio.to_thread(call, *args, **kwargs)

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ LAME_DUCK_SECONDS: Final = 0.3
 CANCELLED, which no client tries again."""
 
 STATUS_SECONDS: Final = 1.0
-"""How long handlers that were ended by the drain may take to tell their callers."""
+"""How long the last answers and statuses may take to leave, before gRPC ends what is left."""
 
 CLEANUP_SECONDS: Final = 5.0
 """How long handlers that were ended by the drain may take for their last steps."""
@@ -222,15 +222,15 @@ async def drain(app: App, seconds: float) -> None:
     app.draining.refuse_calls()
     await asyncio.sleep(LAME_DUCK_SECONDS)
     stopping = asyncio.create_task(app.server.stop(seconds + CLEANUP_SECONDS))  # Tells callers to go elsewhere.
-    if not await _in_time(app.in_flight.wait_until_idle(but_for_endless=True), seconds):
-        app.draining.end_calls()
-        await _in_time(app.in_flight.wait_until_idle(but_for_endless=True), STATUS_SECONDS)
-    await app.server.stop(None)
+    await _in_time(app.in_flight.wait_until_idle(but_for_endless=True), seconds)
+    app.draining.end_calls()
+    if not await _in_time(asyncio.shield(stopping), STATUS_SECONDS):
+        await app.server.stop(None)
     await stopping
     await _in_time(app.in_flight.wait_until_idle(), CLEANUP_SECONDS)
 
 
-async def _in_time(waiting: Coroutine[None, None, None], seconds: float) -> bool:
+async def _in_time(waiting: Awaitable[None], seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await waiting

@@ -37,7 +37,9 @@ class Draining(WrappingInterceptor):
         self._refusing = True
 
     def end_calls(self) -> None:
-        """Ends the calls that the server works for. Streams that wait for their callers to read are left to gRPC."""
+        """Ends the calls that the server works for, watchers of its health too. Streams that wait for their callers to
+        read are left to gRPC.
+        """
         self._admitted.clear()
         self._ended.update(self._working)
         for task in self._working:
@@ -48,12 +50,10 @@ class Draining(WrappingInterceptor):
         """Lets the call pass, refuses it, or tells why it was ended."""
         del context
         task = asyncio.current_task()
-        if task is None or method.startswith(_HEALTH):
-            yield
-            return
+        assert task is not None
         if not self._refusing:
             self._admitted.add(task)
-        elif task not in self._admitted:
+        elif task not in self._admitted and not method.startswith(_HEALTH):
             raise _draining()
         self._working.add(task)
         try:

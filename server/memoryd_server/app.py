@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -248,6 +249,7 @@ def _tell(app: App) -> None:
 def run(settings: Settings) -> int:
     """Runs a server in this process. Returns: the exit status, 0 after a drain and 2 when it cannot start."""
     logs.set_up(settings.log_level, settings.log_format)
+    _log.info("starting", version=version("memoryd-server"), listen=settings.listen)
     try:
         uvloop.run(serve(settings, started=_tell))
     except SettingsError as error:

@@ -44,7 +44,7 @@ def test_a_wrong_setting_is_named(here: Here, arguments: list[str], told: str) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), [(["--listen", "here"], "listen: 'here'"), (["--store", "a=sqlite+nix:///x"], "store 'a': ")]
+    ("arguments", "told"), [(["--listen", "here"], "listen: 'here'"), (["--store", "a=sqlite+nix:///x"], "Store 'a': ")]
 )
 def test_a_wrong_setting_ends_the_server_at_once(arguments: list[str], told: str) -> None:
     done = memoryd("serve", *arguments)

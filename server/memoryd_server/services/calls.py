@@ -7,7 +7,7 @@ from typing import Final
 
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.stores import Stores
-from memoryd_server.interceptors.correlation import current_call
+from memoryd_server.interceptors.correlation import Call, current_call
 from memoryd_server.interceptors.wrapping import Context
 
 DEFAULT_TENANT: Final = "default"
@@ -21,7 +21,11 @@ def tenant() -> str:
 
 def runtime_of(stores: Stores) -> Runtime:
     """The store that the call picked. Raises: RequestError STORE_UNKNOWN."""
-    return stores.pick(current_call.get().store)
+    call = current_call.get()
+    runtime = stores.pick(call.store)
+    if not call.store:
+        current_call.set(Call(call.correlation_id, runtime.name))  # For errors and logs.
+    return runtime
 
 
 def deadline_of(context: Context) -> float | None:

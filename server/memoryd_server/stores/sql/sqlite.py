@@ -38,6 +38,7 @@ from memoryd_server.stores.records import (
     Usability,
 )
 from memoryd_server.stores.sql.errors import unavailable, unopenable
+from memoryd_server.stores.sql.file import make_private
 from memoryd_server.stores.sql.inline import LITTLE_BYTES, InlineReads, is_little
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.reader import Reader, TooMuch
@@ -83,6 +84,7 @@ class SQLiteStore(Store):
     def __init__(self, url: URL) -> None:
         """The URL names a file, and the driver `pysqlite` or none (`registry` sees to it)."""
         self._name = url.render_as_string(hide_password=True)
+        self._path = url.database
         # Transactions are begun by statements of our own, never by the driver.
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": 0})
         event.listen(self._engine, "begin", _begin)
@@ -120,6 +122,7 @@ class SQLiteStore(Store):
         self._engine.dispose()
 
     def _open_writer(self) -> Writer:
+        make_private(self._path)
         with self._connection() as connection:
             self._use_log(connection)
             with self._engine.begin() as migration:
@@ -185,6 +188,7 @@ class SQLiteStore(Store):
             raise problem from error
 
     async def ping(self) -> None:
+        await self._write(Writer.check_file)
         await self._read(Reader.value, SECRET)
 
     async def now(self) -> int:

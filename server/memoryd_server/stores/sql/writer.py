@@ -20,6 +20,7 @@ from memoryd_server.stores.records import (
     encode_record,
 )
 from memoryd_server.stores.sql.errors import is_busy
+from memoryd_server.stores.sql.file import DatabaseFile
 from memoryd_server.stores.sql.reader import find_lookups
 from memoryd_server.stores.sql.rows import row_of_agent, row_of_lookup, row_of_message
 from memoryd_server.stores.sql.statements import Statements
@@ -67,6 +68,7 @@ class Writer:
         self._execute = connection.execute
         self._sql = statements
         self._log = WriteAheadLog(connection)
+        self._file = DatabaseFile(connection)
 
     def close(self) -> None:
         self._log.close()
@@ -76,7 +78,12 @@ class Writer:
         """Upkeep between writes."""
         self._log.tidy()
 
+    def check_file(self) -> None:
+        """Raises: StoreUnavailable when the database is not where it was any more."""
+        self._file.check()
+
     def __enter__(self) -> None:
+        self._file.check()
         retry_while_locked(lambda: self._execute("BEGIN IMMEDIATE"))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

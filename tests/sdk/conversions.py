@@ -11,10 +11,13 @@ from memoryd import (
     Part,
     Text,
     ToolResult,
+    Window,
     message_from_proto,
     message_to_proto,
 )
+from memoryd.decoding import window_stats_from_proto
 from memoryd.v1.message_pb2 import Message as ProtoMessage
+from memoryd.v1.window_service_pb2 import WindowStats
 
 
 def stored(messages: Iterable[Message]) -> list[Message]:
@@ -27,6 +30,11 @@ def stored(messages: Iterable[Message]) -> list[Message]:
 
 def _numbered(message: Message, seq: int) -> Message:
     return replace(message, seq=seq, token_count=7, create_time=datetime(2026, 11, 29, 12, 0, 0, 123456, UTC))
+
+
+def window_of(messages: Iterable[Message]) -> Window:
+    """A window that shows the messages."""
+    return Window(messages=tuple(messages), stats=window_stats_from_proto(WindowStats()))
 
 
 def exact(value: Any) -> str:

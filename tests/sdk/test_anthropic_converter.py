@@ -39,7 +39,7 @@ from tests.sdk.anthropic_shapes import (
     thinking,
     use,
 )
-from tests.sdk.conversions import exact, kept_twice, shortened, stored
+from tests.sdk.conversions import exact, kept_twice, shortened, stored, window_of
 from tests.sdk.json_strategies import anthropic_messages
 
 
@@ -213,6 +213,50 @@ def test_a_synthesized_result_joins_the_results_beside_it() -> None:
     assert to_anthropic([answers, synthesized]) == {"messages": [joined]}
     joined = by_user(result("b", content="[interrupted]"), result("a", content="1", **CACHED), text("Go on."))
     assert to_anthropic([synthesized, answers]) == {"messages": [joined]}
+
+
+TURNS = {
+    "a text between": [by_user(result("a", content="1"), text("One.")), by_user(result("b", content="2"))],
+    "a text in front": [by_user(text("One."), result("a", content="1")), by_user(result("b", content="2"))],
+    "a text behind": [by_user(result("a", content="1")), by_user(result("b", content="2"), text("One."))],
+    "one message": [by_user(result("a", content="1"), text("One."), result("b", content="2"))],
+}
+
+
+@pytest.mark.parametrize("answers", TURNS.values(), ids=TURNS)
+def test_a_window_has_the_results_of_a_turn_in_one_message(answers: list[dict[str, Any]]) -> None:
+    """Anthropic refuses a turn whose results are not all in front of the next message. A list stays as it was read."""
+    conversation = [by_assistant(use("a"), use("b")), *answers, {"role": "assistant", "content": "Done."}]
+    valid = [
+        conversation[0],
+        by_user(result("a", content="1"), result("b", content="2"), text("One.")),
+        conversation[-1],
+    ]
+    messages = stored(from_anthropic(conversation))
+    assert to_anthropic(messages) == {"messages": conversation}
+    assert to_anthropic(window_of(messages)) == {"messages": valid}
+    made_by_hand = [replace(message, extra="") for message in messages]
+    assert to_anthropic(made_by_hand) == {"messages": valid}
+    assert to_anthropic(window_of(made_by_hand)) == {"messages": valid}
+
+
+def test_results_of_several_turns_stay_apart() -> None:
+    conversation = [
+        by_assistant(use("a")),
+        by_user(result("a", content="1"), text("One.")),
+        by_assistant(use("b")),
+        by_user(result("b", content="2")),
+        by_user(text("Go on.")),
+    ]
+    messages = from_anthropic(conversation)
+    assert {message.extra for message in messages[:-1]} == {""}
+    assert to_anthropic(window_of(messages)) == {"messages": conversation}
+
+
+@given(st.lists(st.sampled_from([message for answers in TURNS.values() for message in answers])))
+@settings(max_examples=50, deadline=None)
+def test_results_in_any_order_come_back_equal(sources: list[dict[str, Any]]) -> None:
+    assert to_anthropic(stored(from_anthropic(sources))) == {"messages": sources}
 
 
 def test_an_empty_prompt_has_no_system() -> None:

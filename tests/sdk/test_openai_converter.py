@@ -222,6 +222,33 @@ def test_a_message_with_several_results_becomes_several() -> None:
     ]
 
 
+def test_nothing_stands_between_a_call_and_its_results() -> None:
+    """OpenAI refuses calls whose results do not all follow directly: what else the answers say waits until then."""
+    one, two = call("f", id="a"), call("f", id="b")
+    first = user([ToolResult("a", parts=(Text("1"),)), Text("One is done.")])
+    first_turned = user([Text("One is done."), ToolResult("a", parts=(Text("1"),))])
+    second = user([ToolResult("b", parts=(Text("2"),)), Text("Two is done.")])
+    for answers in ([first, second], [first_turned, second]):
+        assert to_openai([assistant(tool_calls=[one, two]), *answers, user("Go on.")]) == [
+            calling(function_call("a", "f"), function_call("b", "f")),
+            said("1", "tool", tool_call_id="a"),
+            said("2", "tool", tool_call_id="b"),
+            said("One is done."),
+            said("Two is done."),
+            said("Go on."),
+        ]
+    unspoken = assistant([Reasoning("hm")])
+    for between in ([], [unspoken]):
+        assert to_openai([assistant(tool_calls=[one, two]), first, *between, tool("b", "2"), assistant("Done.")]) == [
+            calling(function_call("a", "f"), function_call("b", "f")),
+            said("1", "tool", tool_call_id="a"),
+            said("2", "tool", tool_call_id="b"),
+            said("One is done."),
+            said("Done.", "assistant"),
+        ]
+    assert to_openai([first]) == [said("1", "tool", tool_call_id="a"), said("One is done.")]
+
+
 def test_a_tools_message_without_a_result_keeps_its_place() -> None:
     assert to_openai([Message(role=Role.TOOL, content=(Text("lost"),)), Message(role=Role.TOOL)]) == [
         said("lost", "tool", tool_call_id=""),

@@ -1,14 +1,18 @@
 """From Anthropic's messages to ours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from memoryd.converters.anthropic_writing import (
+    APART,
     AS_IS,
     FORMAT,
+    MIXED,
     REDACTED,
+    answers,
     content_form,
+    is_mixed,
     media_block,
     result_content_form,
     written,
@@ -29,11 +33,23 @@ def read_system(system: Any) -> Message:
     return _read({"role": "system", "content": system}, "system", {})
 
 
-def read_message(source: Any, where: str) -> Message:
-    """Our message of an Anthropic one. ValueError, with `where`, for what is none."""
-    if not isinstance(source, Mapping):
-        raise ValueError(f"{where} is not an object; a message is like {{'role': 'user', 'content': 'Hello!'}}")
-    return _read(source, where, {"inline": True} if source.get("role") == "system" else {})
+def read_messages(sources: Iterable[Any]) -> list[Message]:
+    """Our messages of Anthropic's. ValueError, naming the message, for what is none."""
+    messages: list[Message] = []
+    behind_results = False
+    for index, source in enumerate(sources):
+        where = f"messages[{index}]"
+        if not isinstance(source, Mapping):
+            raise ValueError(f"{where} is not an object; a message is like {{'role': 'user', 'content': 'Hello!'}}")
+        with_results = answers(source)
+        marks = {
+            "inline": source.get("role") == "system",
+            APART: behind_results and with_results,
+            MIXED: is_mixed(source),
+        }
+        messages.append(_read(source, where, {mark: True for mark, holds in marks.items() if holds}))
+        behind_results = with_results
+    return messages
 
 
 def _read(source: Mapping[str, Any], where: str, form: Form) -> Message:

@@ -1,7 +1,6 @@
 """From our messages to Anthropic's."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from memoryd.converters.media import base64_text, is_url, mention
@@ -15,6 +14,10 @@ REDACTED = "redacted"
 """Marks reasoning that Anthropic gave in encrypted form only."""
 AS_IS = "as_is"
 """Marks a call whose input is not an object."""
+APART = "apart"
+"""Marks a message with results right behind another one, which Anthropic would want as one message."""
+MIXED = "mixed"
+"""Marks a message with results behind something else, which Anthropic would want first."""
 
 Source = dict[str, Any]
 
@@ -27,23 +30,14 @@ _ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A message of Anthropic's, and whether it comes from a message of role TOOL: such ones join their neighbours."""
+def write_messages(messages: Iterable[Message], *, as_born: bool) -> tuple[str | list[Any] | None, list[Source]]:
+    """The system prompt (None without one) and the messages.
 
-    source: Source
-    of_tools: bool
-
-    def answers(self) -> bool:
-        """Whether it holds results of calls."""
-        content = self.source.get("content")
-        return isinstance(content, list) and any(_is_result(block) for block in content)
-
-
-def write_messages(messages: Iterable[Message]) -> tuple[str | list[Any] | None, list[Source]]:
-    """The system prompt (None without one) and the messages."""
+    Anthropic wants the results of a turn's calls in one message, before anything else that it says. With `as_born`, a
+    conversation that came from Anthropic otherwise stays as it came.
+    """
     opening: list[Source] = []
-    turns: list[Turn] = []
+    turns: list[Source] = []
     for message in messages:
         form = aligned(read_form(message.extra, FORMAT), message.content or ())
         before = written(message, form)
@@ -51,12 +45,28 @@ def write_messages(messages: Iterable[Message]) -> tuple[str | list[Any] | None,
             continue
         source = patched(before, noted(form, "patch"))
         if message.role not in (Role.SYSTEM, Role.DEVELOPER) or form.get("inline"):
-            _add(turns, Turn(source, of_tools=message.role is Role.TOOL))
+            if not (as_born and form.get(MIXED)):
+                source = _results_first(source)
+            if turns and answers(turns[-1]) and answers(source) and not (as_born and form.get(APART)):
+                turns[-1] = _joined(turns[-1], source)
+            else:
+                turns.append(source)
         elif not turns:
             opening.append(source)
         else:
-            _add(turns, Turn(source | {"role": "user"}, of_tools=False))
-    return _system(opening), [turn.source for turn in turns]
+            turns.append(source | {"role": "user"})
+    return _system(opening), turns
+
+
+def answers(source: Mapping[str, Any]) -> bool:
+    """Whether a message of Anthropic's holds results of calls."""
+    content = source.get("content")
+    return source.get("role") == "user" and isinstance(content, list) and any(map(_is_result, content))
+
+
+def is_mixed(source: Mapping[str, Any]) -> bool:
+    """Whether a message of Anthropic's holds results behind something else."""
+    return answers(source) and _results_first(source)["content"] != source["content"]
 
 
 def _system(opening: Sequence[Source]) -> str | list[Any] | None:
@@ -66,15 +76,14 @@ def _system(opening: Sequence[Source]) -> str | list[Any] | None:
     return [block for content in contents for block in _as_blocks(content)]
 
 
-def _add(turns: list[Turn], turn: Turn) -> None:
-    """Adds a turn. The results of a turn's calls stand in one message, before anything else that it says."""
-    last = turns[-1] if turns else None
-    if last is None or not (last.of_tools or turn.of_tools) or not (last.answers() and turn.answers()):
-        turns.append(turn)
-        return
-    blocks = [*_as_blocks(last.source["content"]), *_as_blocks(turn.source["content"])]
-    joined = last.source | turn.source | {"content": sorted(blocks, key=lambda block: not _is_result(block))}
-    turns[-1] = Turn(joined, of_tools=last.of_tools and turn.of_tools)
+def _joined(first: Source, second: Source) -> Source:
+    return _results_first(first | second | {"content": [*first["content"], *second["content"]]})
+
+
+def _results_first(source: Mapping[str, Any]) -> Source:
+    if not answers(source):
+        return dict(source)
+    return dict(source) | {"content": sorted(source["content"], key=lambda block: not _is_result(block))}
 
 
 def _is_result(block: Any) -> bool:

@@ -1,10 +1,10 @@
 """From our messages to OpenAI's chat-completions ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memoryd.converters.media import base64_text, data_url, is_url, mention
-from memoryd.converters.source_form import NATIVE, Form, noted, patched
+from memoryd.converters.source_form import NATIVE, Form, noted, patched, read_form
 from memoryd.jsontext import UNREADABLE, json_value
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Refusal, Role, Text, ToolCall, ToolResult
 
@@ -14,6 +14,25 @@ AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 _AUDIO_FORMATS = {type_: format_ for format_, type_ in AUDIO_TYPES.items()}
 
 Source = dict[str, Any]
+
+
+def write_messages(messages: Iterable[Message]) -> list[Source]:
+    """The OpenAI messages of ours.
+
+    What a message says beside its results waits for the results that follow: they stand directly behind their calls.
+    """
+    sources: list[Source] = []
+    waiting: list[Source] = []
+    for message in messages:
+        said = write_message(message, read_form(message.extra, FORMAT))
+        results = len(message.tool_results) or int(message.role is Role.TOOL)
+        if results:
+            sources += said[:results]
+            waiting += said[results:]
+        elif said:
+            sources += waiting + said
+            waiting = []
+    return sources + waiting
 
 
 def write_message(message: Message, form: Form) -> list[Source]:

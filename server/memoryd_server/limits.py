@@ -12,7 +12,7 @@ MAX_ID_BYTES: Final = 256
 """UTF-8 bytes of an id (agent, session, user, run, message, request, call): fits the index keys of every store."""
 
 MAX_NAME_BYTES: Final = 256
-"""UTF-8 bytes of a speaker's or a tool's name: as for ids."""
+"""UTF-8 bytes of a speaker's name: as for ids."""
 
 MAX_MESSAGE_BYTES: Final = 2 * MIB
 """Encoded bytes of one message: one fits an answer of the default gRPC client (4 MiB) with room to spare."""

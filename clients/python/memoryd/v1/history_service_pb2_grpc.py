@@ -133,7 +133,8 @@ class HistoryServiceServicer(object):
 
     def ClearAgentHistory(self, request, context):
         """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
-        cleared, and the call can be repeated. An agent that does not exist answers 0.
+        cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
+        over. An agent that does not exist answers 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

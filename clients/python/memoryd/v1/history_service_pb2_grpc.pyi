@@ -51,7 +51,8 @@ class HistoryServiceStub:
     """Takes away a session's messages and keeps its settings; later seqs go on. A session that does not exist answers 0."""
     ClearAgentHistory: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ClearAgentHistoryRequest, _history_service_pb2.ClearAgentHistoryResponse]
     """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
-    cleared, and the call can be repeated. An agent that does not exist answers 0.
+    cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
+    over. An agent that does not exist answers 0.
     """
 
 @_typing.type_check_only
@@ -77,7 +78,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     """Takes away a session's messages and keeps its settings; later seqs go on. A session that does not exist answers 0."""
     ClearAgentHistory: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ClearAgentHistoryRequest, _history_service_pb2.ClearAgentHistoryResponse]  # type: ignore[assignment]
     """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
-    cleared, and the call can be repeated. An agent that does not exist answers 0.
+    cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
+    over. An agent that does not exist answers 0.
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -148,7 +150,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.ClearAgentHistoryResponse, _abc.Awaitable[_history_service_pb2.ClearAgentHistoryResponse]]:
         """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
-        cleared, and the call can be repeated. An agent that does not exist answers 0.
+        cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
+        over. An agent that does not exist answers 0.
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

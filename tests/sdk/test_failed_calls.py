@@ -225,6 +225,30 @@ async def test_calls_end_with_their_deadline(connect: Connect, scripted: Scripte
         over.set()
 
 
+async def test_a_deadline_that_ended_the_tries_names_what_may_have_been(
+    connect: Connect, scripted: ScriptedServer
+) -> None:
+    """gRPC drops the errors of the tries before, so the text says where the cause can be found."""
+    over = threading.Event()
+
+    def hangs(request: bytes, context: grpc.ServicerContext) -> list[Any]:
+        over.wait()
+        return [GetSessionResponse()]
+
+    try:
+        scripted.script("GetSession", fails(UNAVAILABLE, "STORE_UNAVAILABLE", store="main"), hangs)
+        scripted.script("ClearHistory", hangs)
+        session = connect(scripted.address, timeout=0.5).session(agent="a")
+        with pytest.raises(DeadlineExceeded, match="its store was unavailable and the call was tried again") as error:
+            await session.info()
+        assert "see the server's log, and stores() tells which stores answer now" in str(error.value)
+        with pytest.raises(DeadlineExceeded, match="read before you repeat it") as error:
+            await session.clear()
+        assert "tried again" not in str(error.value)
+    finally:
+        over.set()
+
+
 async def test_the_clients_deadline_is_30_seconds(connect: Connect, scripted: ScriptedServer) -> None:
     left: list[float] = []
 

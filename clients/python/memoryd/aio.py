@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from memoryd import paging, plans
+from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
 from memoryd.errors import typed_error
@@ -34,7 +35,6 @@ from memoryd.messages import Message, Role
 from memoryd.methods import STUBS
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
-from memoryd.v1.session_pb2 import SessionKey
 from memoryd.windows import Window
 
 Result = TypeVar("Result")
@@ -59,7 +59,7 @@ class AsyncConnection:
                 try:
                     answer = await self._answer(call, deadline)
                 except grpc.RpcError as failed:
-                    call = plan.throw(typed_error(failed, self.target.address, call.method.name, deadline.seconds))
+                    call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
                 else:
                     call = plan.send(answer)
         except StopIteration as done:
@@ -162,7 +162,7 @@ class AsyncSession:
 
     def __init__(self, connection: AsyncConnection, agent: str, id: str) -> None:
         self._connection = connection
-        self._key = SessionKey(agent=agent, session_id=id)
+        self._key = plans.session_key(agent, id)
 
     @property
     def agent(self) -> str:
@@ -290,7 +290,7 @@ class AsyncAgent:
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
         self._connection = connection
-        self.name = name
+        self.name = string(name, "name", "assistant")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import dataclass
 
+from memoryd.arguments import seconds, string
 from memoryd.methods import METHODS
 
 DEFAULT_ADDRESS = "127.0.0.1:7600"
@@ -52,9 +53,13 @@ class Target:
     store: str | None
 
     def __post_init__(self) -> None:
-        if self.timeout <= 0:
+        if not string(self.address, "address", DEFAULT_ADDRESS):
+            raise ValueError(f"address is empty; give the server's host:port, for example {DEFAULT_ADDRESS!r}")
+        if seconds(self.timeout, "timeout") <= 0:
             raise ValueError(f"timeout is {self.timeout:g}; give the seconds that a call may take, more than 0")
-        if self.store is not None and not (self.store.isascii() and self.store.isprintable() and self.store):
+        if self.store is not None and not (
+            string(self.store, "store", "default") and self.store.isascii() and self.store.isprintable()
+        ):
             raise ValueError(f"store is {self.store!r}; the name of a store is printable ASCII")
 
     @property
@@ -66,9 +71,9 @@ class Target:
 class Deadline:
     """The end of one operation, which may take several calls."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
+    def __init__(self, timeout: float) -> None:
+        self.seconds = seconds(timeout, "timeout")
+        self._end = time.monotonic() + self.seconds
 
     def left(self) -> float:
         """The seconds until the end, at least 0."""

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from memoryd import paging, plans
+from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
 from memoryd.errors import typed_error
@@ -32,7 +33,6 @@ from memoryd.messages import Message, Role
 from memoryd.methods import STUBS
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
-from memoryd.v1.session_pb2 import SessionKey
 from memoryd.windows import Window
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class Connection:
                 try:
                     answer = self._answer(call, deadline)
                 except grpc.RpcError as failed:
-                    call = plan.throw(typed_error(failed, self.target.address, call.method.name, deadline.seconds))
+                    call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
                 else:
                     call = plan.send(answer)
         except StopIteration as done:
@@ -87,7 +87,10 @@ class MemoryClient:
 
     No server is called until the first operation. Each operation raises a MemorydError when it fails: DeadlineExceeded
     after the timeout, ServerUnavailable when no server answers. Reads and appends are tried again while the server is
-    unavailable, up to five times within the timeout.
+    unavailable, up to five times within the timeout; when that ends it, the cause is only in the server's log.
+
+    A TypeError or ValueError, raised before any call, names an argument that no request could carry: of another type,
+    an integer beyond 64 bits, a timeout that is not finite.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class Session:
 
     def __init__(self, connection: Connection, agent: str, id: str) -> None:
         self._connection = connection
-        self._key = SessionKey(agent=agent, session_id=id)
+        self._key = plans.session_key(agent, id)
 
     @property
     def agent(self) -> str:
@@ -340,7 +343,7 @@ class Agent:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
-        self.name = name
+        self.name = string(name, "name", "assistant")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

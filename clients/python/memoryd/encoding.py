@@ -5,12 +5,15 @@ from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from memoryd.arguments import integer
 from memoryd.enums import OPEN_CALLS, OVERSIZE, ROLE, TOKENIZER, WINDOW_MODE
 from memoryd.histories import SessionSettings
 from memoryd.ids import new_id
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
 from memoryd.policies import Policy, WindowOptions
 from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2
+
+_LIMITS = "1 to 100,000 messages or 1 to 100,000,000 tokens"
 
 
 def timestamp(moment: datetime, argument: str) -> Timestamp:
@@ -74,9 +77,9 @@ def _part_to_proto(part: Part) -> message_pb2.Part:
         case Refusal(text):
             return message_pb2.Part(refusal=text)
         case Media(type_, uri, None, size) if uri is not None:
-            return message_pb2.Part(media=message_pb2.Media(type=type_, uri=uri, size=size))
+            return message_pb2.Part(media=message_pb2.Media(type=type_, uri=uri, size=_size(size)))
         case Media(type_, _, data, size):
-            return message_pb2.Part(media=message_pb2.Media(type=type_, data=data or b"", size=size))
+            return message_pb2.Part(media=message_pb2.Media(type=type_, data=data or b"", size=_size(size)))
         case Data(json):
             return message_pb2.Part(data=json)
         case ToolCall(id_, name, arguments):
@@ -91,11 +94,15 @@ def _part_to_proto(part: Part) -> message_pb2.Part:
             raise TypeError(f"{type(part).__name__} is no part of a message: give Text('Hello!'), for example")
 
 
+def _size(size: int) -> int:
+    return integer(size, "the size of a Media part", "the number of bytes, or 0 when it is not known")
+
+
 def window_options_to_proto(options: WindowOptions) -> policy_pb2.WindowOptions:
     """Window options for the API."""
     return policy_pb2.WindowOptions(
         mode=None if options.mode is None else WINDOW_MODE.number(options.mode),
-        limit=options.limit,
+        limit=None if options.limit is None else integer(options.limit, "limit", _LIMITS),
         pin_system=options.pin_system,
         start_with_user=options.start_with_user,
         open_calls=(None if options.open_calls is None else OPEN_CALLS.number(options.open_calls)),

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from memoryd.methods import Method
+
 _DOMAIN = "memoryd"
 _STATUS_DETAILS = "grpc-status-details-bin"
 
@@ -205,7 +207,11 @@ class ServerUnavailable(Unavailable):
 
 
 class DeadlineExceeded(MemorydError):
-    """The call took longer than its timeout. An append may have been stored: append the same Message objects again."""
+    """The call took longer than its timeout. An append may have been stored: append the same Message objects again.
+
+    A read or an append may have been tried again until then because the server or its store was unavailable. gRPC drops
+    the errors of those tries; the server's log has them.
+    """
 
     _of_reason = "DEADLINE_EXCEEDED"
 
@@ -260,7 +266,21 @@ def _by_reason(kind: type[MemorydError]) -> dict[str, type[MemorydError]]:
 _BY_REASON: Mapping[str, type[MemorydError]] = _by_reason(MemorydError)
 
 
-def typed_error(failed: Any, address: str, method: str, timeout: float) -> MemorydError:
+# By whether the method is tried again. gRPC keeps only the last error of the tries, which is then that of the deadline.
+_SLOW = {
+    True: (
+        "The server is busy, or it or its store was unavailable and the call was tried again until then: see the "
+        "server's log, and stores() tells which stores answer now. Or give a longer timeout; an append of the same "
+        "Message objects is safe to repeat"
+    ),
+    False: (
+        "See in the server's log whether it is busy, or give a longer timeout. The change may have been made all the "
+        "same: read before you repeat it"
+    ),
+}
+
+
+def typed_error(failed: Any, address: str, method: Method[Any, Any], timeout: float) -> MemorydError:
     """The typed error of a failed call, caused by `failed`: gRPC's error, sync or async.
 
     A reason that this SDK does not know gives the class of the status. Without an ErrorInfo of memoryd the error comes
@@ -271,7 +291,7 @@ def typed_error(failed: Any, address: str, method: str, timeout: float) -> Memor
     return error
 
 
-def _decoded(failed: Any, address: str, method: str, timeout: float) -> MemorydError:
+def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float) -> MemorydError:
     code = failed.code()
     text = failed.details() or ""
     info = _error_info(failed.trailing_metadata() or ())
@@ -287,18 +307,18 @@ def _decoded(failed: Any, address: str, method: str, timeout: float) -> MemorydE
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(
-                f"{method} did not end within {timeout:g} s at {address}. See whether the server is busy, or give a "
-                f"longer timeout; an append of the same Message objects is safe to repeat",
+                f"{method.name} did not end within {timeout:g} s at {address}. {_SLOW[method.retried]}",
                 code=code,
             )
         case grpc.StatusCode.UNIMPLEMENTED:
             return MethodUnknown(
-                f"the server at {address} does not know {method}: it is older than this SDK, or not memoryd ({text})",
+                f"the server at {address} does not know {method.name}: it is older than this SDK, or not memoryd "
+                f"({text})",
                 code=code,
             )
         case _:
             return _BY_STATUS.get(code, MemorydError)(
-                f"{method} failed at {address} with {code.name}: {text}", code=code
+                f"{method.name} failed at {address} with {code.name}: {text}", code=code
             )
 
 

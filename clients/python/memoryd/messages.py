@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from memoryd.ids import new_id
 from memoryd.jsontext import json_text
@@ -212,7 +213,9 @@ def assistant(
     `content` is text, a sequence of parts, or None for absent content; the calls follow it. Where thinking, text and
     calls mix, give all of them in `content`.
     """
-    calls = tuple(tool_calls)
+    calls: tuple[ToolCall, ...] = _listed(
+        tool_calls, "tool_calls", "a list, for example [call('get_weather', {'city': 'Oslo'})]"
+    )
     parts = _parts(content)
     return _message(Role.ASSISTANT, (*(parts or ()), *calls) if calls else parts, name, metadata)
 
@@ -226,7 +229,11 @@ def tool(
     metadata: Mapping[str, object] | str = "",
 ) -> Message:
     """Makes a message of role TOOL that answers the call with the id `call_id`. `name` is the tool's name."""
-    parts: tuple[ResultPart, ...] = (Text(content),) if isinstance(content, str) else tuple(content)
+    parts: tuple[ResultPart, ...] = (
+        (Text(content),)
+        if isinstance(content, str)
+        else _listed(content, "content", "the result as text, or a list of parts such as [Text('4 degrees')]")
+    )
     return _message(Role.TOOL, (ToolResult(call_id, name, is_error, parts),), None, metadata)
 
 
@@ -244,7 +251,18 @@ def _message(
 def _parts(content: str | Sequence[Part] | None) -> tuple[Part, ...] | None:
     if isinstance(content, str):
         return (Text(content),)
-    return None if content is None else tuple(content)
+    if content is None:
+        return None
+    return _listed(content, "content", "text, or a list of parts such as [Text('Hello!')]")
+
+
+def _listed(items: Any, argument: str, wanted: str) -> tuple[Any, ...]:
+    """The items as a tuple. TypeError for what is no list of them: a mapping and bytes can be iterated over too."""
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
+        raise TypeError(
+            f"{argument} is {'None' if items is None else f'of type {type(items).__name__}'}; give {wanted}"
+        )
+    return tuple(items)
 
 
 def _json_text(value: Mapping[str, object] | str) -> str:

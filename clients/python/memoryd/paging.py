@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from memoryd.arguments import PAGE_SIZES, SEQS, integer, string
 from memoryd.decoding import agent_info_from_proto, messages_from_proto, session_info_from_proto
 from memoryd.encoding import timestamp
 from memoryd.enums import LIST_ORDER, MESSAGE_VIEW, ROLE
@@ -51,13 +52,13 @@ def message_pages(
     """The pages of a session's messages."""
     request = history_service_pb2.ListMessagesRequest(
         session=session,
-        page_size=page_size,
+        page_size=_size(page_size),
         order=LIST_ORDER.number(LIST_ORDER.chosen(order, "order")),
         filter=history_service_pb2.MessageFilter(
             roles=[ROLE.number(ROLE.chosen(role, "roles")) for role in roles],
-            run_id=run_id,
-            from_seq=from_seq,
-            to_seq=to_seq,
+            run_id=string(run_id, "run_id", "run-7"),
+            from_seq=integer(from_seq, "from_seq", SEQS),
+            to_seq=integer(to_seq, "to_seq", SEQS),
             from_time=None if from_time is None else timestamp(from_time, "from_time"),
             to_time=None if to_time is None else timestamp(to_time, "to_time"),
         ),
@@ -68,11 +69,19 @@ def message_pages(
 
 def session_pages(*, agent: str, user_id: str, page_size: int) -> Pages[SessionInfo]:
     """The pages of the sessions of an agent, of a user, or of all."""
-    request = history_service_pb2.ListSessionsRequest(agent=agent, user_id=user_id, page_size=page_size)
+    request = history_service_pb2.ListSessionsRequest(
+        agent=string(agent, "agent", "assistant"),
+        user_id=string(user_id, "user_id", "mia"),
+        page_size=_size(page_size),
+    )
     return Pages(LIST_SESSIONS, request, lambda response: list(map(session_info_from_proto, response.sessions)))
 
 
 def agent_pages(*, page_size: int) -> Pages[AgentInfo]:
     """The pages of all agents."""
-    request = agent_service_pb2.ListAgentsRequest(page_size=page_size)
+    request = agent_service_pb2.ListAgentsRequest(page_size=_size(page_size))
     return Pages(LIST_AGENTS, request, lambda response: list(map(agent_info_from_proto, response.agents)))
+
+
+def _size(page_size: int) -> int:
+    return integer(page_size, "page_size", PAGE_SIZES, bits=32)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from memoryd.arguments import SEQS, integer, string
 from memoryd.decoding import (
     agent_info_from_proto,
     appended_messages_from_proto,
@@ -85,6 +86,11 @@ def stream(method: Method[Request, Response], request: Request) -> Plan[list[Res
     return cast(list[Response], (yield Call(method, request, streaming=True)))
 
 
+def session_key(agent: str, id: str) -> SessionKey:
+    """The key of a session. TypeError and ValueError as in `arguments`."""
+    return SessionKey(agent=string(agent, "agent", "assistant"), session_id=string(id, "id", "user_123"))
+
+
 def append(
     session: SessionKey,
     messages: Sequence[Message],
@@ -99,8 +105,10 @@ def append(
         history_service_pb2.AppendMessagesRequest(
             session=session,
             messages=map(message_to_proto, messages),
-            request_id=request_id or "",
-            expected_last_seq=expected_last_seq,
+            request_id=string(request_id or "", "request_id", "import-7"),
+            expected_last_seq=(
+                None if expected_last_seq is None else integer(expected_last_seq, "expected_last_seq", SEQS)
+            ),
             create=None if create is None else session_settings_to_proto(create),
         ),
     )
@@ -110,13 +118,12 @@ def append(
 def message(session: SessionKey, *, seq: int | None, id: str | None) -> Plan[Message]:
     """Reads one message, by seq or by id."""
     request = history_service_pb2.GetMessageRequest(session=session)
-    match seq, id:
-        case int(), None:
-            request.seq = seq
-        case None, str():
-            request.id = id
-        case _:
-            raise ValueError("give either seq or id, to say which message")
+    if (seq is None) == (id is None):
+        raise ValueError("give either seq or id, to say which message")
+    if seq is not None:
+        request.seq = integer(seq, "seq", SEQS)
+    if id is not None:
+        request.id = string(id, "id", "0199d1c3")
     response = yield from call(GET_MESSAGE, request)
     return message_from_proto(response.message)
 
@@ -171,6 +178,10 @@ def window_options(
     """The options that the arguments of `Session.window` stand for."""
     if messages is not None and tokens is not None:
         raise ValueError("a window has one limit: give either messages or tokens")
+    if messages is not None:
+        integer(messages, "messages", "1 to 100,000")
+    if tokens is not None:
+        integer(tokens, "tokens", "1 to 100,000,000")
     mode = WindowMode.MESSAGES if messages is not None else WindowMode.TOKENS if tokens is not None else None
     return WindowOptions(
         mode=mode,
@@ -222,7 +233,8 @@ def clear_session(session: SessionKey) -> Plan[int]:
 
 def clear_agent(agent: str) -> Plan[ClearedAgent]:
     """Takes away the messages of an agent's sessions."""
-    response = yield from call(CLEAR_AGENT_HISTORY, history_service_pb2.ClearAgentHistoryRequest(agent=agent))
+    request = history_service_pb2.ClearAgentHistoryRequest(agent=string(agent, "agent", "assistant"))
+    response = yield from call(CLEAR_AGENT_HISTORY, request)
     return ClearedAgent(session_count=response.cleared_session_count, message_count=response.cleared_message_count)
 
 
@@ -255,7 +267,7 @@ def _paths(given: Mapping[str, object]) -> list[str]:
 
 def store(name: str | None) -> Plan[StoreInfo]:
     """Asks about one store."""
-    response = yield from call(GET_STORE, store_service_pb2.GetStoreRequest(name=name or ""))
+    response = yield from call(GET_STORE, store_service_pb2.GetStoreRequest(name=string(name or "", "name", "default")))
     return store_info_from_proto(response.store)
 
 

@@ -153,11 +153,36 @@ def test_a_window_has_one_limit(here: Here, server: ServerProcess, talk: str) ->
     assert "--limit" in done.stderr
 
 
-def test_an_impossible_limit_is_refused_in_plain_words(here: Here, server: ServerProcess, talk: str) -> None:
-    done = here.memoryd("window", "talk", "-a", talk, "--limit", "0", address=server.address)
-    assert done.returncode == 1
-    assert done.stderr.startswith("memoryd: options.limit is invalid: ")
-    assert "correlation" not in done.stderr
+NINES = "9" * 23
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "allowed"),
+    [
+        (["window", "x", "--tokens", NINES], "'--tokens' / '-t'", "1 to 100,000,000"),
+        (["window", "x", "--tokens", "-1"], "'--tokens' / '-t'", "1 to 100,000,000"),
+        (["window", "x", "--limit", NINES], "'--limit' / '-n'", "1 to 100,000"),
+        (["window", "x", "--limit", "0"], "'--limit' / '-n'", "1 to 100,000"),
+        (["history", "x", "--limit", NINES], "'--limit' / '-n'", "1 to 1,000,000,000"),
+        (["history", "x", "--from-seq", NINES], "'--from-seq'", "1 to 9,223,372,036,854,775,807"),
+        (["history", "x", "--to-seq", NINES], "'--to-seq'", "1 to 9,223,372,036,854,775,807"),
+        (["sessions", "--limit", NINES], "'--limit' / '-n'", "1 to 1,000,000,000"),
+    ],
+)
+def test_an_impossible_number_is_a_usage_error(here: Here, arguments: list[str], option: str, allowed: str) -> None:
+    done = here.memoryd(*arguments, address="127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert f"Invalid value for {option}: it can be {allowed} " in said
+
+
+def test_the_largest_numbers_are_taken(here: Here, server: ServerProcess, talk: str) -> None:
+    here.ok("window", "talk", "-a", talk, "--limit", "100000", address=server.address)
+    here.ok("window", "talk", "-a", talk, "--tokens", "100000000", address=server.address)
+    many, last = "1000000000", str(2**63 - 1)
+    here.ok("history", "talk", "-a", talk, "-n", many, "--from-seq", "1", "--to-seq", last, address=server.address)
+    here.ok("history", "talk", "-a", talk, "-n", many, "--from-seq", last, address=server.address)
+    here.ok("sessions", "-a", talk, "--limit", many, address=server.address)
 
 
 def test_the_agent_of_a_session_is_found_while_there_is_only_one(

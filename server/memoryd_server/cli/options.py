@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -12,6 +13,26 @@ NO_VALUE: Final = " "
 """The metavar of a flag: a flag takes no value."""
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7600"
+
+LARGEST_SEQ: Final = 2**63 - 1
+"""The largest seq that the API can carry (int64)."""
+LARGEST_LIST: Final = 1_000_000_000
+"""The most that one command lists: more than anybody reads."""
+LARGEST_MESSAGE_LIMIT: Final = 100_000
+LARGEST_TOKEN_LIMIT: Final = 100_000_000
+"""What a window's limit can be, as policy.proto says."""
+
+
+def up_to(largest: int) -> Callable[[int | None], int | None]:
+    """The callback of an option that can be 1 to `largest`: anything else is a usage error that says so."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not 1 <= value <= largest:
+            raise typer.BadParameter(f"it can be 1 to {largest:,}")
+        return value
+
+    return check
+
 
 Address = Annotated[
     str,

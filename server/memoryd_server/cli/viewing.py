@@ -6,6 +6,10 @@ import typer
 
 from memoryd_server.cli.options import (
     DEFAULT_ADDRESS,
+    LARGEST_LIST,
+    LARGEST_MESSAGE_LIMIT,
+    LARGEST_SEQ,
+    LARGEST_TOKEN_LIMIT,
     NO_VALUE,
     Address,
     AgentOfSession,
@@ -14,6 +18,7 @@ from memoryd_server.cli.options import (
     Oversize,
     SessionId,
     Store,
+    up_to,
 )
 from memoryd_server.cli.terminal import Failure
 
@@ -23,7 +28,9 @@ def sessions(
         str, typer.Option("--agent", "-a", metavar="NAME", help="Only sessions of this agent.", show_default=False)
     ] = "",
     user: Annotated[str, typer.Option(metavar="ID", help="Only sessions of this user.", show_default=False)] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", callback=up_to(LARGEST_LIST), metavar="N", help="At most so many.")
+    ] = 20,
     as_json: AsJson = False,
     address: Address = DEFAULT_ADDRESS,
     store: Store = None,
@@ -44,12 +51,19 @@ def sessions(
 def history(
     session: SessionId,
     agent: AgentOfSession = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many messages.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", callback=up_to(LARGEST_LIST), metavar="N", help="At most so many messages.")
+    ] = 50,
     every: Annotated[bool, typer.Option("--all", metavar=NO_VALUE, help="Every message, whatever the limit.")] = False,
     from_seq: Annotated[
-        int | None, typer.Option(min=1, metavar="SEQ", help="Begin with this message instead of with the last few.")
+        int | None,
+        typer.Option(
+            callback=up_to(LARGEST_SEQ), metavar="SEQ", help="Begin with this message instead of with the last few."
+        ),
     ] = None,
-    to_seq: Annotated[int | None, typer.Option(min=1, metavar="SEQ", help="End with this message.")] = None,
+    to_seq: Annotated[
+        int | None, typer.Option(callback=up_to(LARGEST_SEQ), metavar="SEQ", help="End with this message.")
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", metavar=NO_VALUE, help="Whole messages instead of one line each.")
     ] = False,
@@ -75,10 +89,26 @@ def window(
     session: SessionId,
     agent: AgentOfSession = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", help="The limit in messages.", show_default=False)
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            callback=up_to(LARGEST_MESSAGE_LIMIT),
+            metavar="N",
+            help="The limit in messages, 1 to 100,000.",
+            show_default=False,
+        ),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", "-t", metavar="N", help="The limit in tokens.", show_default=False)
+        int | None,
+        typer.Option(
+            "--tokens",
+            "-t",
+            callback=up_to(LARGEST_TOKEN_LIMIT),
+            metavar="N",
+            help="The limit in tokens, 1 to 100,000,000.",
+            show_default=False,
+        ),
     ] = None,
     pin: Annotated[
         bool | None,

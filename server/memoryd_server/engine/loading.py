@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
+
+import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine import tokens, windows
@@ -19,8 +20,7 @@ from memoryd_server.stores.base import Loaded
 from memoryd_server.stores.records import Entry, OpenCalls, Record, SessionKey, StoredMessage, Usability, WindowOptions
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRequest:
+class WindowRequest(msgspec.Struct, frozen=True):
     """A request for a window."""
 
     key: SessionKey
@@ -28,8 +28,7 @@ class WindowRequest:
     explain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
+class _Draft(msgspec.Struct, frozen=True):
     """A finished plan with what it was made from."""
 
     record: Record

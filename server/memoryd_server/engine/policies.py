@@ -4,7 +4,6 @@ else the server's (design section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +13,7 @@ from memoryd_server.engine.errors import field_invalid
 from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSettings:
+class WindowSettings(msgspec.Struct, frozen=True):
     """Window options with nothing left out."""
 
     mode: WindowMode

@@ -7,7 +7,6 @@ then perhaps a USER message in front. What a plan lacks, it asks for by `NeedsMe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
@@ -48,8 +47,7 @@ class NeedsMessages(Exception):
         self.seqs = seqs
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct):
     """What a window takes whole or not at all: a tool group, or a message outside of groups."""
 
     entries: list[Entry]
@@ -68,8 +66,7 @@ class Unit:
         return self.entries[0].usability == Usability.OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """What is not in a window. The counts of stored messages in it and of these add up to the history's."""
 
     limit_count: int
@@ -79,8 +76,7 @@ class LeftOut:
     open_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPlan:
+class WindowPlan(msgspec.Struct, frozen=True):
     """Which messages make up a window, in reading order."""
 
     pins: Sequence[Entry]
@@ -94,14 +90,14 @@ class WindowPlan:
     shorten_to: int | None = None
     """The tokens that the newest group, the only one, must be shortened to before the plan holds."""
 
-    entries: Sequence[Entry] = field(init=False)
-    """All of the window's messages in reading order."""
+    entries: Sequence[Entry] = ()
+    """All of the window's messages in reading order. Not given, but made of the others."""
 
     def __post_init__(self) -> None:
         entries = [*self.pins] if self.front is None else [*self.pins, self.front]
         for unit in self.units:
             entries += unit.entries
-        object.__setattr__(self, "entries", entries)
+        msgspec.structs.force_setattr(self, "entries", entries)
 
 
 def tail_of(settings: WindowSettings, body_bytes: int) -> Tail:
@@ -347,8 +343,7 @@ Life = tuple[str, int]
 """A session's incarnation and epoch: as long as both are the same, a stored message is the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowStats:
+class WindowStats(msgspec.Struct, frozen=True):
     """What a window holds and what it does not; documented in the protocol's message of the same name."""
 
     life: Life
@@ -366,7 +361,7 @@ class WindowStats:
     pins: int
     last_seq: int
     first_seq: int
-    explained: Sequence[Entry] = field(default=())
+    explained: Sequence[Entry] = ()
 
 
 def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explained: Sequence[Entry]) -> WindowStats:

@@ -25,6 +25,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
@@ -85,8 +87,7 @@ class Version:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True):
     """Which of a session's newest messages to load.
 
     The walk goes backwards in reading order over messages of the given usabilities and ends with the message that
@@ -108,8 +109,7 @@ class Tail:
     bare entries come; finding out reads no more of bodies than about that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A session as `load` found it, all of one moment."""
 
     record: Record

@@ -141,6 +141,21 @@ async def test_bodies_that_could_be_large_are_read_on_a_thread(
         await store.close()
 
 
+@pytest.mark.parametrize("tail", [Tail(USABLE, 20, body_bytes=1 << 20), Tail(USABLE, 100_000, tokens=2_000)])
+async def test_a_little_of_a_long_history_is_read_on_the_event_loop(
+    tmp_path: Path, threads_that_read: list[str], tail: Tail
+) -> None:
+    store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
+    await store.open()
+    try:
+        long_history = {"messages": 100_000, "tokens": 5_000_000, "bytes": 100_000 * 300, "largest": 100_000}
+        await Session(store, KEY).commit(message(1), **long_history)
+        assert await store.load(KEY, tail) is not None
+        assert threads_that_read == [threading.main_thread().name]
+    finally:
+        await store.close()
+
+
 async def test_a_long_tail_is_read_on_a_thread(tmp_path: Path, threads_that_read: list[str]) -> None:
     store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
     await store.open()

@@ -2,8 +2,8 @@
 
 A read that finds its pages in memory takes less time than the hop to a thread and back, and with many callers the
 threads contend with the loop for the interpreter lock: measured with 32 callers, windows of 20 messages came 1.6 times
-as often when they were read on the loop. The disk may be slow at any moment, though. So only what is surely little is
-read here, and a read that took long sends the following ones to the threads for a while: at worst, the loop stands
+as often when they were read on the loop. The disk may be slow at any moment, though. So only what is probably little
+is read here, and a read that took long sends the following ones to the threads for a while: at worst, the loop stands
 still once in that time.
 """
 
@@ -24,7 +24,7 @@ LITTLE_TOKENS: Final = 4_096
 """Tokens of one: some 50 messages, as they mostly are."""
 
 LITTLE_BYTES: Final = 256 * KIB
-"""The most that the bodies of one may have together: reading them takes a fraction of a millisecond."""
+"""The most that the bodies of one probably have together: reading them takes a fraction of a millisecond."""
 
 LONG_SECONDS: Final = 0.005
 """A read of this length has waited for the disk."""

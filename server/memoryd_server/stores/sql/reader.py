@@ -41,7 +41,7 @@ AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
 class TooMuch(Exception):
-    """A read could be larger than its caller allows."""
+    """A read is probably larger than its caller allows."""
 
 
 class _Session(NamedTuple):
@@ -75,7 +75,7 @@ class Reader:
         return None if row is None else row[0]
 
     def load(self, key: SessionKey, tail: Tail | None, most_bytes: int | None = None) -> Loaded | None:
-        """As the contract says; raises TooMuch when that could read more than `most_bytes` of bodies."""
+        """As the contract says; raises TooMuch when that probably reads more than `most_bytes` of bodies."""
         if tail is None:
             session = self._session(key)
             return None if session is None else Loaded(session.record)
@@ -83,8 +83,7 @@ class Reader:
             session = self._session(key)
             if session is None:
                 return None
-            record = session.record
-            if most_bytes is not None and min(record.bytes, record.largest * tail.messages) > most_bytes:
+            if most_bytes is not None and _expected_bytes(session.record, tail) > most_bytes:
                 raise TooMuch
             return self._load_tail(session, tail)
 
@@ -247,6 +246,12 @@ def _fitting(record: Record, tail: Tail) -> int:
         return sys.maxsize - 1
     in_opening = min((tail.messages + 1) // 2, record.opening_to - record.first_seq + 1) if tail.opening else 0
     return tail.body_bytes // max(1, record.largest) - max(0, in_opening)
+
+
+def _expected_bytes(record: Record, tail: Tail) -> float:
+    """The bodies that a tail holds, if its messages are as large as those of the whole history."""
+    wanted, held = (tail.messages, record.messages) if tail.tokens is None else (tail.tokens, record.tokens)
+    return record.bytes * min(1, wanted / max(1, held))
 
 
 def find_lookups(

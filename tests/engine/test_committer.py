@@ -15,7 +15,7 @@ import pytest
 from memoryd_server import limits
 from memoryd_server.engine import changes, committer, replay, tokens
 from memoryd_server.engine.changes import SessionUpdate, TokenizerDiffers
-from memoryd_server.engine.committer import Committer
+from memoryd_server.engine.committer import LAST_WORD_SECONDS, Committer
 from memoryd_server.engine.content import Part, decode_parts
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
@@ -400,7 +400,7 @@ class TestContention:
         server.store.always = overtake
         start = time.monotonic()
         with pytest.raises(RequestError) as refused:
-            await server.append(user("never"), deadline=start + 0.03)
+            await server.append(user("never"), deadline=start + LAST_WORD_SECONDS + 0.03)
         assert time.monotonic() - start < 5
         assert refused.value.reason == Reason.CONTENTION
         assert refused.value.retry_after is not None

@@ -84,11 +84,13 @@ async def serving(store: Store) -> AsyncIterator[tuple[App, AsyncStubs]]:
     runtime = Runtime("default", store, await store.open(), Defaults(tokenizer="estimate"))
     app = build(load_settings({"listen": "127.0.0.1:0"}), Stores({"default": runtime}, "default"))
     await app.server.start()
-    async with connect(app.address) as channel:
-        yield app, AsyncStubs(channel)
-    await app.server.stop(None)
-    await app.in_flight.wait_until_idle()
-    await runtime.close()
+    try:
+        async with connect(app.address) as channel:
+            yield app, AsyncStubs(channel)
+    finally:
+        await app.server.stop(None)
+        await app.in_flight.wait_until_idle()
+        await runtime.close()
 
 
 async def _nothing(method: str) -> None:

@@ -36,6 +36,9 @@ CACHED_RECORDS: Final = 4_096
 PATIENCE_SECONDS: Final = 10.0
 """How long a change is tried again without a deadline."""
 
+LAST_WORD_SECONDS: Final = 0.1
+"""How long before its deadline a change is given up, so that the caller still gets the reason."""
+
 FIRST_BACKOFF_SECONDS: Final = 0.002
 LAST_BACKOFF_SECONDS: Final = 0.25
 
@@ -133,7 +136,7 @@ class Committer:
             plan,
             weight,
             ids,
-            patience if deadline is None else min(deadline, patience),
+            patience if deadline is None else min(deadline - LAST_WORD_SECONDS, patience),
             asyncio.get_running_loop().create_future(),
         )
         self._waiting.append(ticket)

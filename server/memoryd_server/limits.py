@@ -69,9 +69,6 @@ DEFAULT_WINDOW_MESSAGES: Final = 10_000
 MAX_EXPLAINED_MESSAGES: Final = 100
 """Left-out messages that `explain` lists, newest first."""
 
-MAX_PART_DEPTH: Final = 2
-"""Nesting of parts: parts of a tool result hold no further parts."""
-
 MAX_REQUEST_BYTES: Final = 16 * MIB
 """Bytes that the server receives in one request: larger than any valid one, so that what is over a limit gets an answer
 that names it."""

@@ -69,7 +69,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Metadata: `store`.
     """
     ERROR_REASON_RECORD_TOO_LARGE: _ErrorReason.ValueType  # 17
-    """RESOURCE_EXHAUSTED: the session's record is full. Metadata: `limit`, `actual` (bytes). Use fewer or shorter labels."""
+    """RESOURCE_EXHAUSTED: labels, user and policy are too large for the session's record. Metadata: `limit`, `actual` (bytes).
+    Use fewer or shorter labels.
+    """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 18
     """INTERNAL: a fault of the server; its text is only in the log, under the correlation id."""
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 19
@@ -132,7 +134,9 @@ ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 16
 Metadata: `store`.
 """
 ERROR_REASON_RECORD_TOO_LARGE: ErrorReason.ValueType  # 17
-"""RESOURCE_EXHAUSTED: the session's record is full. Metadata: `limit`, `actual` (bytes). Use fewer or shorter labels."""
+"""RESOURCE_EXHAUSTED: labels, user and policy are too large for the session's record. Metadata: `limit`, `actual` (bytes).
+Use fewer or shorter labels.
+"""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 18
 """INTERNAL: a fault of the server; its text is only in the log, under the correlation id."""
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 19

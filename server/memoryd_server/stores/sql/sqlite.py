@@ -1,5 +1,5 @@
-"""The SQLite store: one thread that writes, a few that read, and the event loop for little reads (`inline`), each with a
-connection of its own.
+"""The SQLite store: one thread that writes, a few that read, and the event loop for little reads (`inline`), each with
+a connection of its own.
 """
 
 from __future__ import annotations

@@ -91,6 +91,36 @@ PURGE_DELAY_SECONDS: Final = 60
 PURGE_BATCH: Final = 1_000
 """Messages that one purge transaction deletes: appends wait for no longer than that takes."""
 
+EVENT_SECONDS: Final = 24 * 60 * 60
+"""How long the events of a session are kept: a watcher that resumes later is told to read anew."""
+
+LOOKUP_SECONDS: Final = 24 * 60 * 60
+"""How long ids are remembered after their session expired (invariant 2): longer than any caller repeats a call."""
+
+MIN_TTL_SECONDS: Final = 1
+"""The shortest time to live of a session: an index of expiries follows appends by a second."""
+
+MAX_TTL_SECONDS: Final = 100 * 366 * 24 * 60 * 60
+"""The longest time to live of a session, in seconds (a hundred years): beyond it, give none."""
+
+MAX_REASON_BYTES: Final = 256
+"""UTF-8 bytes of the reason of a redaction: it is a note, and it stays when the content is gone."""
+
+STAGING_SECONDS: Final = 10 * 60
+"""How long a fork may stand still before its copy is swept away: far longer than one batch takes."""
+
+STAGING_BATCH: Final = 256
+"""Messages that a fork copies at once: as many as an append may bring."""
+
+MAX_WATCHERS: Final = 10_000
+"""Calls of WatchMessages that one server serves at once: each holds a stream and at most one page of events."""
+
+WATCH_PAGE_BYTES: Final = 256 * KIB
+"""Message bytes of one answer of a watch, but always one message: bounds what a slow watcher holds in the server."""
+
+WATCH_STALL_SECONDS: Final = 30
+"""How long a watcher may leave an answer unread before its stream ends and it is told to resume."""
+
 STORE_PROBE_SECONDS: Final = 2
 """How long a readiness check waits for a store."""
 

@@ -3,16 +3,22 @@ one suite that all of them pass.
 
 The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip
 where the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a
-change as a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear and update
-are that one mechanism, and what later versions add (summaries, runs, rewinding, redaction) adds rows to a change, not
-another mechanism.
+change as a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear, rewind,
+redaction, expiry, erasure and a fork's last step are that one mechanism, and what later versions add (summaries, runs)
+adds rows to a change, not another mechanism.
+
+A session's name has lives. A life begins with a commit (a birth), and ends with one (a death, or a rebirth, which ends
+one life and begins the next). What a dead life held is never answered again: from its death on it waits for `sweep` or
+`erase` to delete it. Only id look-ups belong to the name rather than to a life.
 
 Rules that hold for every method:
 
 - Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
   session's incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
-- Look-ups live as long as the session's name is in use and at least 24 hours beyond: no method drops them one by one.
+- Look-ups live as long as the session's name is in use and at least 24 hours beyond its last death (invariant 2), unless
+  they are erased: no method drops them one by one.
+- `expires_at` of a record is for the engine: until a commit ends the life, a store answers an expired session.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
 - A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
   all.
@@ -24,12 +30,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import msgspec
 
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    Event,
     Lookup,
     LookupKind,
     Record,
@@ -50,6 +58,10 @@ class StoreUnavailable(StoreError):
 
     Its text reaches the caller: it says what is wrong and nothing about keys, values or credentials.
     """
+
+
+class StagingLost(StoreError):
+    """A staging is gone: it was abandoned for too long, or its user was erased."""
 
 
 class StoreMisconfigured(StoreError):
@@ -173,6 +185,58 @@ class SessionPage:
     """The cursor of the next page; empty when this is the last. Meaningful to the store alone."""
 
 
+class Due(IntEnum):
+    """What a session may be due for, by a time that its record holds."""
+
+    PURGE = 0
+    """A removed range waits for its purge: its `removed_at`."""
+    EXPIRY = 1
+    """It expires: `expires_at`, or up to `limits.ACTIVITY_LAG_SECONDS` earlier, so that an index entry need not move
+    with every append."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuePage:
+    """A page of sessions that are due, of all tenants, by the time at which they became so."""
+
+    keys: Sequence[SessionKey]
+    after: str
+    """The cursor of the next page; empty when this is the last. Meaningful to the store alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events of a session, of one moment with the record."""
+
+    record: Record
+    events: Sequence[Event]
+    """By number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many rows a sweep or an erasure deleted, by kind."""
+
+    messages: int = 0
+    events: int = 0
+    lookups: int = 0
+    sessions: int = 0
+    """Names of sessions of which nothing is left."""
+
+    @property
+    def total(self) -> int:
+        """All of them; 0 when nothing was left to delete."""
+        return self.messages + self.events + self.lookups + self.sessions
+
+    def __add__(self, other: Deleted) -> Deleted:
+        return Deleted(
+            self.messages + other.messages,
+            self.events + other.events,
+            self.lookups + other.lookups,
+            self.sessions + other.sessions,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of one session: the new record and whatever goes with it."""
@@ -182,16 +246,25 @@ class Change:
     """The record that it rests on; None when no session may exist yet. Its incarnation and version are the
     compare-and-set's; what else differs from the new record tells which index entries must move, without a read.
     """
-    record: Record
-    """The new record. Its incarnation is the previous one, or new at a birth; its version is the previous one plus 1,
-    or 1.
+    record: Record | None
+    """The new record. With the previous one's incarnation, its version is the previous one plus 1. With a new one, its
+    version is 1: a birth, or (where there is a previous record) a rebirth. None for a death.
     """
     messages: Sequence[StoredMessage] = ()
     """New messages, by seq."""
+    replaced: Sequence[StoredMessage] = ()
+    """Stored messages that get other bodies: name, content, metadata, extra, redaction, tokens and size are replaced; all
+    else is as stored."""
     completed: Sequence[int] = ()
     """Heads of groups whose last call is answered: their stored messages turn from OPEN to USABLE."""
+    reopened: Sequence[int] = ()
+    """Heads of groups of which an answer is taken away: their stored messages turn from USABLE to OPEN."""
+    events: Sequence[Event] = ()
+    """What happened, for watchers. At most one a change; its number is the new record's version."""
+    staging: str = ""
+    """The staging whose messages and look-ups become those of the session that this change gives birth to."""
     lookups: Sequence[Lookup] = ()
-    """Ids that must all be new in the session, in this life and in any before."""
+    """Ids that must all be new in the session, in this life and in any before. Their look-ups are about the new life."""
 
     @property
     def expected(self) -> Version | None:
@@ -220,7 +293,12 @@ class Known:
     """All of the change's look-ups that were there, as first stored."""
 
 
-Outcome = Committed | Conflict | Known
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The change's staging is gone. Nothing of the change is made."""
+
+
+Outcome = Committed | Conflict | Known | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +351,17 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        """Reads bare entries with a seq in the range, both ends included, newest first by seq, ORPHAN and OPEN ones
+        included, of one moment with the record. Reads no body.
+
+        Returns: None when there is no such session or it has another incarnation.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         """Reads the newest messages of the given usabilities, newest first by seq of head; empty when there is no such
         session.
@@ -301,8 +390,11 @@ class HistoryStore(ABC):
 
         The change's own messages carry their final usability; `completed` is about messages that were stored before. A
         birth also makes the session and its agent appear in lists; index entries are written before or with what they
-        point to. A change of `user_id` moves the session between the lists of users. `removed` makes the session appear
-        in `list_purgeable`.
+        point to. A change of `user_id` moves the session between the lists of users. `removed` and `ttl` make the
+        session appear in `list_due`. A death takes it out of all lists at once.
+
+        A birth from a staging is a Conflict when the name is in use, or was within the time that its look-ups hold; the
+        staging then stays as it is.
 
         An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since
         a repeated compare-and-set would answer Conflict for a change that was made.
@@ -320,9 +412,70 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
-    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
-        """Sessions whose record holds a removed range from before the given time, of all tenants.
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        """Reads the events whose number is greater than `after`, the oldest `limit` of them.
 
+        Returns: None when there is no such session or it has another incarnation.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        """Begins to collect messages and look-ups for a session that is yet to be born: nobody sees them until a commit
+        makes them that session's (`Change.staging`).
+
+        `user_id` is whose erasure takes the staging away; empty for nobody. `due`: by the store's clock, when `sweep`
+        may take it away.
+
+        Returns: the staging's name, for `stage`, `Change.staging` and `end_staging`.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def stage(
+        self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int
+    ) -> None:
+        """Adds to a staging, all or nothing, and puts off its `due`. Adding what is there already changes nothing.
+
+        Raises: StagingLost, StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def end_staging(self, staging: str) -> None:
+        """Gives a staging up: `sweep` may take it away at once. Nothing happens when it is gone or is a session's.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        """Sessions that became due before the given time, the longest due first, of all tenants. Decodes no record, so
+        that a damaged one does not stand in the way of the others.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        """Deletes up to about `limit` rows that nobody can reach any more, without looking into any record: what lives held
+        that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that are due; events older than
+        `limits.EVENT_SECONDS`; look-ups of names that have been dead for `limits.LOOKUP_SECONDS`, and these names.
+
+        Idempotent, and safe beside any other call. Costs O(limit).
+
+        Returns: what was deleted; nothing when nothing is due.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        """Deletes up to about `limit` rows of what is left of a user: all that dead lives of sessions of this user hold,
+        look-ups, events and names included (of a name that lives on, the dead lives' messages and events), and the
+        user's stagings. Living sessions are not touched.
+
+        When this returns nothing, no byte of these is left in the database's tables.
+
+        Returns: what was deleted; nothing when nothing was left.
         Raises: StoreUnavailable.
         """
 
@@ -374,7 +527,17 @@ class Store(HistoryStore, AgentStore):
 
     @abstractmethod
     async def now(self) -> int:
-        """The store's time in microseconds since the Unix epoch: what leases, removal and expiry are measured by."""
+        """The store's time in microseconds since the Unix epoch: what leases, removal and expiry are measured by.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def lease(self, name: str, holder: str, seconds: float) -> bool:
+        """Takes a lease for `holder`, or renews it, until `seconds` from now by the store's clock.
+
+        Returns: False while another holder has it. Raises: StoreUnavailable.
+        """
 
 
 __all__ = [
@@ -384,12 +547,18 @@ __all__ = [
     "CommitLimits",
     "Committed",
     "Conflict",
+    "Deleted",
+    "Due",
+    "DuePage",
     "Entry",
+    "Event",
+    "EventPage",
     "HistoryStore",
     "Known",
     "Loaded",
     "Lookup",
     "LookupKind",
+    "Lost",
     "MessagePage",
     "MessageQuery",
     "Outcome",
@@ -398,6 +567,7 @@ __all__ = [
     "SessionKey",
     "SessionPage",
     "SessionQuery",
+    "StagingLost",
     "Store",
     "StoreCapability",
     "StoreError",

@@ -47,6 +47,15 @@ class WindowMode(IntEnum):
     TOKENS = 2
 
 
+class EventKind(IntEnum):
+    """What happened to a history, apart from appends, which its messages tell themselves; the values are those of the
+    protocol's enum `WatchEventKind`."""
+
+    REDACTED = 3
+    CLEARED = 4
+    REWOUND = 5
+
+
 class OpenCalls(IntEnum):
     """What a window does with open groups; the values are those of the protocol's enum."""
 
@@ -124,6 +133,15 @@ class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
     """When, by the store's clock."""
 
 
+class Redaction(msgspec.Struct, frozen=True, array_like=True):
+    """The trace of a message whose content was taken away on request."""
+
+    at: int
+    """When, by the store's clock."""
+    reason: str
+    """As the caller gave it; may be empty."""
+
+
 _NOTHING_OPEN: Final = msgspec.Raw(msgspec.json.encode(OpenState()))
 
 
@@ -142,10 +160,14 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the session was born."""
     activity: int
     """When it last took an append; lags by up to `limits.ACTIVITY_LAG_SECONDS`."""
+    appended: int = 0
+    """When it last took an append, exactly; 0 where a server that did not keep it made the last one."""
+    ttl: int = 0
+    """Microseconds after the last append when the session expires (invariant 18); 0 for never."""
     epoch: int = 1
     """Grows when history is taken away."""
     settings_version: int = 1
-    """Grows when user_id, labels or policy change: the session's etag."""
+    """Grows when user_id, labels, ttl or policy change: the session's etag."""
     user_id: str = ""
     labels: dict[str, str] = {}
     policy: Policy = Policy()
@@ -153,8 +175,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """Messages below this seq are taken away: readers begin here."""
     last_seq: int = 0
     """The seq of the newest message that was ever stored."""
+    rewound_to: int = 0
+    """The seq of the newest message that the history holds, when that is not `last_seq` since a rewind took the newest
+    ones away and no append has come since; else 0."""
     opening_to: int = 0
-    """The seq of the last SYSTEM or DEVELOPER message of the unbroken run of them that begins at first_seq; below
+    """The seq of the last SYSTEM or DEVELOPER message of the unbroken run of them that opens the history; below
     first_seq when the history does not open with one."""
     last_user: int = 0
     """The seq of the newest usable USER message outside of tool groups; 0 when there is none."""
@@ -178,6 +203,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """An `OpenState`, still encoded: few of those who read a record look into it, and it may be most of the record."""
     removed: tuple[RemovedRange, ...] = ()
     """What readers must not see although it may still be stored."""
+
+    @property
+    def newest_seq(self) -> int:
+        """The seq of the newest message that the history holds; below first_seq when it holds none."""
+        return self.rewound_to or self.last_seq
+
+    @property
+    def expires_at(self) -> int | None:
+        """When the session expires, by the store's clock; None for never."""
+        return (self.appended or self.activity) + self.ttl if self.ttl else None
 
     @property
     def open_state(self) -> OpenState:
@@ -211,6 +246,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     without a call, which windows leave out of the message."""
     prior_user: int
     """The seq of the newest usable USER message outside of groups before it; 0 when there was none."""
+    undo: str = ""
+    """What a rewind that takes the message away must restore of the open calls, as JSON text (`engine.pairing`); empty
+    when there is nothing, or when a server that did not keep it stored the message."""
 
 
 class StoredMessage(Entry, frozen=True, kw_only=True):
@@ -227,6 +265,7 @@ class StoredMessage(Entry, frozen=True, kw_only=True):
     extra: str
     """The converter's text. As above."""
     created: int
+    redaction: Redaction | None = None
 
 
 class LookupKind(IntEnum):
@@ -245,6 +284,24 @@ class Lookup(msgspec.Struct, frozen=True):
     """The keyed digest of what was received under the id."""
     answer: str
     """The first answer as JSON text (`engine.replay`)."""
+    created: int
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to a history and that its messages do not tell. Kept `limits.EVENT_SECONDS`."""
+
+    number: int
+    """The version of the record that the event's commit made: grows from event to event, with gaps."""
+    kind: EventKind
+    after_seq: int
+    """The session's last_seq at that moment: where the event stands among the appends."""
+    from_seq: int
+    to_seq: int
+    """The messages that were taken away or redacted; both ends are included. None when to_seq is below from_seq."""
+    messages: int
+    """How many messages there were in it."""
+    epoch: int
+    """The history's epoch from then on."""
     created: int
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from memoryd_server import limits
 from memoryd_server.engine.errors import Reason, RequestError
+from memoryd_server.engine.instruments import NO_INSTRUMENTS, Instruments
 from memoryd_server.stores.base import Change, Committed, Conflict, HistoryStore, Known, Outcome
 from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey
 
@@ -104,8 +105,11 @@ class CommitterStats:
 class Committer:
     """The one way in which sessions of a store change."""
 
-    def __init__(self, store: HistoryStore, *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, store: HistoryStore, *, rng: random.Random | None = None, instruments: Instruments = NO_INSTRUMENTS
+    ) -> None:
         self._store = store
+        self._instruments = instruments
         self._random = rng or random.Random()
         self._waiting: deque[_Ticket[Any]] = deque()
         self._busy: set[SessionKey] = set()
@@ -216,6 +220,7 @@ class Committer:
         outcomes = await self._store.commit(changes)
         self.stats.commits += 1
         self.stats.changes += len(changes)
+        self._instruments.committed(changes, outcomes)
         failed: set[SessionKey] = set()
         for ticket, change, outcome in zip(planned, changes, outcomes, strict=True):
             self._settle(ticket, change, outcome, failed)

@@ -171,7 +171,9 @@ async def _stats(runtime: Runtime, request: WindowRequest, draft: _Draft) -> Win
         omit = draft.settings.open_calls == OpenCalls.OMIT
         usabilities = (Usability.ORPHAN, Usability.OPEN) if omit else (Usability.ORPHAN,)
         explained = await runtime.store.list_unusable(request.key, usabilities, limits.MAX_EXPLAINED_MESSAGES)
-    return await _work_on(draft.plan.entries, windows.stats_of, draft.record, draft.settings, draft.plan, explained)
+    stats = await _work_on(draft.plan.entries, windows.stats_of, draft.record, draft.settings, draft.plan, explained)
+    runtime.instruments.window_cut(stats)
+    return stats
 
 
 async def _work_on(

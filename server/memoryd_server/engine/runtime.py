@@ -9,6 +9,7 @@ from typing import Final
 
 from memoryd_server import limits
 from memoryd_server.engine.committer import Committer
+from memoryd_server.engine.instruments import NO_INSTRUMENTS, Instruments
 from memoryd_server.engine.policies import SERVER_OPTIONS
 from memoryd_server.engine.tokens import O200K_BASE
 from memoryd_server.stores.base import AgentStore, Store, StoreInfo
@@ -60,11 +61,12 @@ class Runtime:
     store: Store
     info: StoreInfo
     defaults: Defaults
+    instruments: Instruments = NO_INSTRUMENTS
     committer: Committer = field(init=False)
     agents: AgentCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.committer = Committer(self.store)
+        self.committer = Committer(self.store, instruments=self.instruments)
         self.agents = AgentCache(self.store)
 
     async def close(self) -> None:

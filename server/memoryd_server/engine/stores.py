@@ -65,5 +65,8 @@ async def is_reachable(runtime: Runtime) -> bool:
         async with asyncio.timeout(limits.STORE_PROBE_SECONDS):
             await runtime.store.ping()
     except (StoreError, TimeoutError):
-        return False
-    return True
+        reachable = False
+    else:
+        reachable = True
+    runtime.instruments.reached(reachable)
+    return reachable

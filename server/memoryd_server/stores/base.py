@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -510,6 +511,26 @@ class AgentStore(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """A store's connections to its database, at this moment."""
+
+    size: int
+    """The most connections that it may have."""
+    in_use: int
+    """Connections with which calls are being served."""
+    waiting: int
+    """Calls that wait for a connection."""
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """A store that shares its connections among calls."""
+
+    def pool_status(self) -> PoolStatus:
+        """Reads counters and nothing else. May be called from any thread, after `open`."""
+
+
 class Store(HistoryStore, AgentStore):
     """A database that memoryd keeps its data in."""
 
@@ -562,6 +583,8 @@ __all__ = [
     "MessagePage",
     "MessageQuery",
     "Outcome",
+    "PoolStatus",
+    "Pooled",
     "Record",
     "Role",
     "SessionKey",

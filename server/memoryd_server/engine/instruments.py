@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from memoryd_server.stores.base import Change, Outcome
+from memoryd_server.stores.base import Change, Deleted, Outcome
 
 if TYPE_CHECKING:
     from memoryd_server.engine.windows import WindowStats
-
-
-class Sweep(StrEnum):
-    """What background work removes."""
-
-    MESSAGES = "messages"
-    """Messages that were taken out of their histories."""
-    SESSIONS = "sessions"
-    """Sessions that expired."""
-    EVENTS = "events"
-    """Events of watches that are too old to be resumed from."""
-    LOOKUPS = "lookups"
-    """Id look-ups whose session is gone and that are too old to be asked for."""
 
 
 class Instruments:
@@ -43,11 +29,14 @@ class Instruments:
     def watchers(self, change: int) -> None:
         """A watch of a session began (1) or ended (-1)."""
 
-    def swept(self, what: Sweep, count: int) -> None:
-        """A round of background work ended well, having removed so many, perhaps none."""
+    def expired(self, sessions: int) -> None:
+        """Background work ended the lives of so many sessions whose ttl was over."""
 
-    def sweep_failed(self, what: Sweep) -> None:
-        """Background work failed: at one item, which is tried again later, or as a whole."""
+    def swept(self, deleted: Deleted) -> None:
+        """A round of background work deleted these rows, perhaps none, and came to its end."""
+
+    def sweep_failed(self) -> None:
+        """Background work failed at one session or as a whole; it is tried again later."""
 
 
 NO_INSTRUMENTS: Final = Instruments()

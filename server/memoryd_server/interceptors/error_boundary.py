@@ -54,6 +54,13 @@ CODES: Final = {
     Reason.SERVER_DRAINING: grpc.StatusCode.UNAVAILABLE,
     Reason.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
     Reason.METHOD_UNKNOWN: grpc.StatusCode.UNIMPLEMENTED,
+    Reason.CREDENTIAL_MISSING: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.CREDENTIAL_INVALID: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.SESSION_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.FORK_INTERRUPTED: grpc.StatusCode.ABORTED,
+    Reason.RESUME_TOKEN_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.WATCH_STALLED: grpc.StatusCode.ABORTED,
+    Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """The status of each reason, as `error_reason.proto` documents it."""
 

@@ -80,6 +80,30 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED: the call's deadline passed in the server."""
     ERROR_REASON_METHOD_UNKNOWN: _ErrorReason.ValueType  # 21
     """UNIMPLEMENTED: the server has no such method; it may be older than the client."""
+    ERROR_REASON_CREDENTIAL_MISSING: _ErrorReason.ValueType  # 22
+    """UNAUTHENTICATED: the server asks for a bearer token, and the call brought none. Send the metadata `authorization: Bearer
+    TOKEN`.
+    """
+    ERROR_REASON_CREDENTIAL_INVALID: _ErrorReason.ValueType  # 23
+    """UNAUTHENTICATED: the call's bearer token is none of the server's: wrong, or revoked."""
+    ERROR_REASON_SESSION_EXISTS: _ErrorReason.ValueType  # 24
+    """ALREADY_EXISTS: the target of a fork is the name of a session, or was until less than 24 hours ago. Metadata: `agent`,
+    `session_id`. Fork to another name.
+    """
+    ERROR_REASON_FORK_INTERRUPTED: _ErrorReason.ValueType  # 25
+    """ABORTED with a RetryInfo: the source of a fork lost messages (cleared, rewound, redacted, erased) while it was copied.
+    Nothing was made. Fork again.
+    """
+    ERROR_REASON_RESUME_TOKEN_INVALID: _ErrorReason.ValueType  # 26
+    """INVALID_ARGUMENT: the resume token is damaged, or is of another store, tenant or session. Metadata: `field`. Read the
+    session, and watch without a token.
+    """
+    ERROR_REASON_WATCH_STALLED: _ErrorReason.ValueType  # 27
+    """ABORTED with a RetryInfo: a watcher left an answer unread for too long. Resume with the last token."""
+    ERROR_REASON_TOO_MANY_WATCHERS: _ErrorReason.ValueType  # 28
+    """RESOURCE_EXHAUSTED with a RetryInfo: the server serves as many watchers as it may. Metadata: `limit`. Watch another
+    server, or later.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. Every error carries one `google.rpc.ErrorInfo` with the domain `memoryd`, the value's name without its
@@ -145,4 +169,28 @@ ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 20
 """DEADLINE_EXCEEDED: the call's deadline passed in the server."""
 ERROR_REASON_METHOD_UNKNOWN: ErrorReason.ValueType  # 21
 """UNIMPLEMENTED: the server has no such method; it may be older than the client."""
+ERROR_REASON_CREDENTIAL_MISSING: ErrorReason.ValueType  # 22
+"""UNAUTHENTICATED: the server asks for a bearer token, and the call brought none. Send the metadata `authorization: Bearer
+TOKEN`.
+"""
+ERROR_REASON_CREDENTIAL_INVALID: ErrorReason.ValueType  # 23
+"""UNAUTHENTICATED: the call's bearer token is none of the server's: wrong, or revoked."""
+ERROR_REASON_SESSION_EXISTS: ErrorReason.ValueType  # 24
+"""ALREADY_EXISTS: the target of a fork is the name of a session, or was until less than 24 hours ago. Metadata: `agent`,
+`session_id`. Fork to another name.
+"""
+ERROR_REASON_FORK_INTERRUPTED: ErrorReason.ValueType  # 25
+"""ABORTED with a RetryInfo: the source of a fork lost messages (cleared, rewound, redacted, erased) while it was copied.
+Nothing was made. Fork again.
+"""
+ERROR_REASON_RESUME_TOKEN_INVALID: ErrorReason.ValueType  # 26
+"""INVALID_ARGUMENT: the resume token is damaged, or is of another store, tenant or session. Metadata: `field`. Read the
+session, and watch without a token.
+"""
+ERROR_REASON_WATCH_STALLED: ErrorReason.ValueType  # 27
+"""ABORTED with a RetryInfo: a watcher left an answer unread for too long. Resume with the last token."""
+ERROR_REASON_TOO_MANY_WATCHERS: ErrorReason.ValueType  # 28
+"""RESOURCE_EXHAUSTED with a RetryInfo: the server serves as many watchers as it may. Metadata: `limit`. Watch another
+server, or later.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

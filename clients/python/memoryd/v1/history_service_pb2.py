@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from memoryd.v1 import message_pb2 as memoryd_dot_v1_dot_message__pb2
@@ -29,7 +30,7 @@ from memoryd.v1 import policy_pb2 as memoryd_dot_v1_dot_policy__pb2
 from memoryd.v1 import session_pb2 as memoryd_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n memoryd/v1/history_service.proto\x12\nmemoryd.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18memoryd/v1/message.proto\x1a\x17memoryd/v1/policy.proto\x1a\x18memoryd/v1/session.proto\"\xd8\x01\n\x0fSessionSettings\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06labels\x18\x02 \x03(\x0b\x32\'.memoryd.v1.SessionSettings.LabelsEntry\x12(\n\ttokenizer\x18\x03 \x01(\x0e\x32\x15.memoryd.v1.Tokenizer\x12\"\n\x06policy\x18\x04 \x01(\x0b\x32\x12.memoryd.v1.Policy\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xde\x01\n\x15\x41ppendMessagesRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12%\n\x08messages\x18\x02 \x03(\x0b\x32\x13.memoryd.v1.Message\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_last_seq\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12+\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1b.memoryd.v1.SessionSettingsB\x14\n\x12_expected_last_seq\"p\n\x0f\x41ppendedMessage\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btoken_count\x18\x04 \x01(\x03\"G\n\x16\x41ppendMessagesResponse\x12-\n\x08messages\x18\x01 \x03(\x0b\x32\x1b.memoryd.v1.AppendedMessage\"\xbe\x01\n\rMessageFilter\x12\x1f\n\x05roles\x18\x01 \x03(\x0e\x32\x10.memoryd.v1.Role\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x66rom_seq\x18\x03 \x01(\x03\x12\x0e\n\x06to_seq\x18\x04 \x01(\x03\x12-\n\tfrom_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xdd\x01\n\x13ListMessagesRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12$\n\x05order\x18\x04 \x01(\x0e\x32\x15.memoryd.v1.ListOrder\x12)\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x19.memoryd.v1.MessageFilter\x12%\n\x04view\x18\x06 \x01(\x0e\x32\x17.memoryd.v1.MessageView\"V\n\x14ListMessagesResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"_\n\x11GetMessageRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\r\n\x03seq\x18\x02 \x01(\x03H\x00\x12\x0c\n\x02id\x18\x03 \x01(\tH\x00\x42\x04\n\x02\x62y\":\n\x12GetMessageResponse\x12$\n\x07message\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Message\"<\n\x11GetSessionRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\":\n\x12GetSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\"\\\n\x13ListSessionsRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x14ListSessionsResponse\x12%\n\x08sessions\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x14UpdateSessionRequest\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"=\n\x15UpdateSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\">\n\x13\x43learHistoryRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\"5\n\x14\x43learHistoryResponse\x12\x1d\n\x15\x63leared_message_count\x18\x01 \x01(\x03\")\n\x18\x43learAgentHistoryRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\"Y\n\x19\x43learAgentHistoryResponse\x12\x1d\n\x15\x63leared_session_count\x18\x01 \x01(\x03\x12\x1d\n\x15\x63leared_message_count\x18\x02 \x01(\x03*\\\n\tListOrder\x12\x1a\n\x16LIST_ORDER_UNSPECIFIED\x10\x00\x12\x18\n\x14LIST_ORDER_ASCENDING\x10\x01\x12\x19\n\x15LIST_ORDER_DESCENDING\x10\x02*Z\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_VIEW_ACTIVE\x10\x01\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x02\x32\xb4\x05\n\x0eHistoryService\x12W\n\x0e\x41ppendMessages\x12!.memoryd.v1.AppendMessagesRequest\x1a\".memoryd.v1.AppendMessagesResponse\x12Q\n\x0cListMessages\x12\x1f.memoryd.v1.ListMessagesRequest\x1a .memoryd.v1.ListMessagesResponse\x12K\n\nGetMessage\x12\x1d.memoryd.v1.GetMessageRequest\x1a\x1e.memoryd.v1.GetMessageResponse\x12K\n\nGetSession\x12\x1d.memoryd.v1.GetSessionRequest\x1a\x1e.memoryd.v1.GetSessionResponse\x12Q\n\x0cListSessions\x12\x1f.memoryd.v1.ListSessionsRequest\x1a .memoryd.v1.ListSessionsResponse\x12T\n\rUpdateSession\x12 .memoryd.v1.UpdateSessionRequest\x1a!.memoryd.v1.UpdateSessionResponse\x12Q\n\x0c\x43learHistory\x12\x1f.memoryd.v1.ClearHistoryRequest\x1a .memoryd.v1.ClearHistoryResponse\x12`\n\x11\x43learAgentHistory\x12$.memoryd.v1.ClearAgentHistoryRequest\x1a%.memoryd.v1.ClearAgentHistoryResponseBN\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n memoryd/v1/history_service.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18memoryd/v1/message.proto\x1a\x17memoryd/v1/policy.proto\x1a\x18memoryd/v1/session.proto\"\x80\x02\n\x0fSessionSettings\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06labels\x18\x02 \x03(\x0b\x32\'.memoryd.v1.SessionSettings.LabelsEntry\x12(\n\ttokenizer\x18\x03 \x01(\x0e\x32\x15.memoryd.v1.Tokenizer\x12\"\n\x06policy\x18\x04 \x01(\x0b\x32\x12.memoryd.v1.Policy\x12&\n\x03ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xde\x01\n\x15\x41ppendMessagesRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12%\n\x08messages\x18\x02 \x03(\x0b\x32\x13.memoryd.v1.Message\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_last_seq\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12+\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1b.memoryd.v1.SessionSettingsB\x14\n\x12_expected_last_seq\"p\n\x0f\x41ppendedMessage\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btoken_count\x18\x04 \x01(\x03\"G\n\x16\x41ppendMessagesResponse\x12-\n\x08messages\x18\x01 \x03(\x0b\x32\x1b.memoryd.v1.AppendedMessage\"\xbe\x01\n\rMessageFilter\x12\x1f\n\x05roles\x18\x01 \x03(\x0e\x32\x10.memoryd.v1.Role\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x66rom_seq\x18\x03 \x01(\x03\x12\x0e\n\x06to_seq\x18\x04 \x01(\x03\x12-\n\tfrom_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xdd\x01\n\x13ListMessagesRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12$\n\x05order\x18\x04 \x01(\x0e\x32\x15.memoryd.v1.ListOrder\x12)\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x19.memoryd.v1.MessageFilter\x12%\n\x04view\x18\x06 \x01(\x0e\x32\x17.memoryd.v1.MessageView\"V\n\x14ListMessagesResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"_\n\x11GetMessageRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\r\n\x03seq\x18\x02 \x01(\x03H\x00\x12\x0c\n\x02id\x18\x03 \x01(\tH\x00\x42\x04\n\x02\x62y\":\n\x12GetMessageResponse\x12$\n\x07message\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Message\"<\n\x11GetSessionRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\":\n\x12GetSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\"\\\n\x13ListSessionsRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x14ListSessionsResponse\x12%\n\x08sessions\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x14UpdateSessionRequest\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"=\n\x15UpdateSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Session\"R\n\x13\x43learHistoryRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x14\x43learHistoryResponse\x12\x1d\n\x15\x63leared_message_count\x18\x01 \x01(\x03\")\n\x18\x43learAgentHistoryRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\"Y\n\x19\x43learAgentHistoryResponse\x12\x1d\n\x15\x63leared_session_count\x18\x01 \x01(\x03\x12\x1d\n\x15\x63leared_message_count\x18\x02 \x01(\x03\"r\n\x14RedactMessageRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\r\n\x03seq\x18\x02 \x01(\x03H\x00\x12\x0c\n\x02id\x18\x03 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x04\n\x02\x62y\"=\n\x15RedactMessageResponse\x12$\n\x07message\x18\x01 \x01(\x0b\x32\x13.memoryd.v1.Message\"\xa9\x01\n\x14RewindSessionRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x13\n\x06to_seq\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11\x65xpected_last_seq\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\t\n\x07_to_seqB\x14\n\x12_expected_last_seq\"O\n\x15RewindSessionResponse\x12\x1d\n\x15removed_message_count\x18\x01 \x01(\x03\x12\x17\n\x0fopen_call_count\x18\x02 \x01(\x05\"\xa2\x01\n\x12\x46orkSessionRequest\x12&\n\x06source\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12&\n\x06target\x18\x02 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x18\n\x0bthrough_seq\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x0e\n\x0c_through_seq\"E\n\x13\x46orkSessionResponse\x12\x1c\n\x14\x63opied_message_count\x18\x01 \x01(\x03\x12\x10\n\x08last_seq\x18\x02 \x01(\x03\"#\n\x10\x45raseUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"l\n\x11\x45raseUserResponse\x12\x1c\n\x14\x65rased_session_count\x18\x01 \x01(\x03\x12\x1c\n\x14\x65rased_message_count\x18\x02 \x01(\x03\x12\x1b\n\x13\x65rased_lookup_count\x18\x03 \x01(\x03\"\xc4\x01\n\nWatchEvent\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.memoryd.v1.WatchEventKind\x12\x10\n\x08\x66rom_seq\x18\x02 \x01(\x03\x12\x0e\n\x06to_seq\x18\x03 \x01(\x03\x12$\n\x07message\x18\x04 \x01(\x0b\x32\x13.memoryd.v1.Message\x12.\n\nevent_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cresume_token\x18\x06 \x01(\t\"{\n\x14WatchMessagesRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x16\n\tafter_seq\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_after_seq\"U\n\x15WatchMessagesResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.memoryd.v1.WatchEvent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t*\\\n\tListOrder\x12\x1a\n\x16LIST_ORDER_UNSPECIFIED\x10\x00\x12\x18\n\x14LIST_ORDER_ASCENDING\x10\x01\x12\x19\n\x15LIST_ORDER_DESCENDING\x10\x02*Z\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_VIEW_ACTIVE\x10\x01\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x02*\xea\x01\n\x0eWatchEventKind\x12 \n\x1cWATCH_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19WATCH_EVENT_KIND_APPENDED\x10\x01\x12\x1f\n\x1bWATCH_EVENT_KIND_SUMMARIZED\x10\x02\x12\x1d\n\x19WATCH_EVENT_KIND_REDACTED\x10\x03\x12\x1c\n\x18WATCH_EVENT_KIND_CLEARED\x10\x04\x12\x1c\n\x18WATCH_EVENT_KIND_REWOUND\x10\x05\x12\x1b\n\x17WATCH_EVENT_KIND_RESYNC\x10\x06\x32\xd2\x08\n\x0eHistoryService\x12W\n\x0e\x41ppendMessages\x12!.memoryd.v1.AppendMessagesRequest\x1a\".memoryd.v1.AppendMessagesResponse\x12Q\n\x0cListMessages\x12\x1f.memoryd.v1.ListMessagesRequest\x1a .memoryd.v1.ListMessagesResponse\x12K\n\nGetMessage\x12\x1d.memoryd.v1.GetMessageRequest\x1a\x1e.memoryd.v1.GetMessageResponse\x12K\n\nGetSession\x12\x1d.memoryd.v1.GetSessionRequest\x1a\x1e.memoryd.v1.GetSessionResponse\x12Q\n\x0cListSessions\x12\x1f.memoryd.v1.ListSessionsRequest\x1a .memoryd.v1.ListSessionsResponse\x12T\n\rUpdateSession\x12 .memoryd.v1.UpdateSessionRequest\x1a!.memoryd.v1.UpdateSessionResponse\x12Q\n\x0c\x43learHistory\x12\x1f.memoryd.v1.ClearHistoryRequest\x1a .memoryd.v1.ClearHistoryResponse\x12`\n\x11\x43learAgentHistory\x12$.memoryd.v1.ClearAgentHistoryRequest\x1a%.memoryd.v1.ClearAgentHistoryResponse\x12T\n\rRedactMessage\x12 .memoryd.v1.RedactMessageRequest\x1a!.memoryd.v1.RedactMessageResponse\x12T\n\rRewindSession\x12 .memoryd.v1.RewindSessionRequest\x1a!.memoryd.v1.RewindSessionResponse\x12N\n\x0b\x46orkSession\x12\x1e.memoryd.v1.ForkSessionRequest\x1a\x1f.memoryd.v1.ForkSessionResponse\x12H\n\tEraseUser\x12\x1c.memoryd.v1.EraseUserRequest\x1a\x1d.memoryd.v1.EraseUserResponse\x12V\n\rWatchMessages\x12 .memoryd.v1.WatchMessagesRequest\x1a!.memoryd.v1.WatchMessagesResponse0\x01\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,50 +40,74 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\016dev.memoryd.v1P\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
   _globals['_SESSIONSETTINGS_LABELSENTRY']._loaded_options = None
   _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LISTORDER']._serialized_start=2216
-  _globals['_LISTORDER']._serialized_end=2308
-  _globals['_MESSAGEVIEW']._serialized_start=2310
-  _globals['_MESSAGEVIEW']._serialized_end=2400
-  _globals['_SESSIONSETTINGS']._serialized_start=193
-  _globals['_SESSIONSETTINGS']._serialized_end=409
-  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_start=364
-  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_end=409
-  _globals['_APPENDMESSAGESREQUEST']._serialized_start=412
-  _globals['_APPENDMESSAGESREQUEST']._serialized_end=634
-  _globals['_APPENDEDMESSAGE']._serialized_start=636
-  _globals['_APPENDEDMESSAGE']._serialized_end=748
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=750
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=821
-  _globals['_MESSAGEFILTER']._serialized_start=824
-  _globals['_MESSAGEFILTER']._serialized_end=1014
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=1017
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=1238
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1240
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1326
-  _globals['_GETMESSAGEREQUEST']._serialized_start=1328
-  _globals['_GETMESSAGEREQUEST']._serialized_end=1423
-  _globals['_GETMESSAGERESPONSE']._serialized_start=1425
-  _globals['_GETMESSAGERESPONSE']._serialized_end=1483
-  _globals['_GETSESSIONREQUEST']._serialized_start=1485
-  _globals['_GETSESSIONREQUEST']._serialized_end=1545
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1547
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1605
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1607
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1699
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1701
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1787
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1789
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1898
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1900
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1961
-  _globals['_CLEARHISTORYREQUEST']._serialized_start=1963
-  _globals['_CLEARHISTORYREQUEST']._serialized_end=2025
-  _globals['_CLEARHISTORYRESPONSE']._serialized_start=2027
-  _globals['_CLEARHISTORYRESPONSE']._serialized_end=2080
-  _globals['_CLEARAGENTHISTORYREQUEST']._serialized_start=2082
-  _globals['_CLEARAGENTHISTORYREQUEST']._serialized_end=2123
-  _globals['_CLEARAGENTHISTORYRESPONSE']._serialized_start=2125
-  _globals['_CLEARAGENTHISTORYRESPONSE']._serialized_end=2214
-  _globals['_HISTORYSERVICE']._serialized_start=2403
-  _globals['_HISTORYSERVICE']._serialized_end=3095
+  _globals['_LISTORDER']._serialized_start=3534
+  _globals['_LISTORDER']._serialized_end=3626
+  _globals['_MESSAGEVIEW']._serialized_start=3628
+  _globals['_MESSAGEVIEW']._serialized_end=3718
+  _globals['_WATCHEVENTKIND']._serialized_start=3721
+  _globals['_WATCHEVENTKIND']._serialized_end=3955
+  _globals['_SESSIONSETTINGS']._serialized_start=225
+  _globals['_SESSIONSETTINGS']._serialized_end=481
+  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_start=436
+  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_end=481
+  _globals['_APPENDMESSAGESREQUEST']._serialized_start=484
+  _globals['_APPENDMESSAGESREQUEST']._serialized_end=706
+  _globals['_APPENDEDMESSAGE']._serialized_start=708
+  _globals['_APPENDEDMESSAGE']._serialized_end=820
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=822
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=893
+  _globals['_MESSAGEFILTER']._serialized_start=896
+  _globals['_MESSAGEFILTER']._serialized_end=1086
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=1089
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=1310
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1312
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1398
+  _globals['_GETMESSAGEREQUEST']._serialized_start=1400
+  _globals['_GETMESSAGEREQUEST']._serialized_end=1495
+  _globals['_GETMESSAGERESPONSE']._serialized_start=1497
+  _globals['_GETMESSAGERESPONSE']._serialized_end=1555
+  _globals['_GETSESSIONREQUEST']._serialized_start=1557
+  _globals['_GETSESSIONREQUEST']._serialized_end=1617
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1619
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1677
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1679
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1771
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1773
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1859
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1861
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1970
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1972
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2033
+  _globals['_CLEARHISTORYREQUEST']._serialized_start=2035
+  _globals['_CLEARHISTORYREQUEST']._serialized_end=2117
+  _globals['_CLEARHISTORYRESPONSE']._serialized_start=2119
+  _globals['_CLEARHISTORYRESPONSE']._serialized_end=2172
+  _globals['_CLEARAGENTHISTORYREQUEST']._serialized_start=2174
+  _globals['_CLEARAGENTHISTORYREQUEST']._serialized_end=2215
+  _globals['_CLEARAGENTHISTORYRESPONSE']._serialized_start=2217
+  _globals['_CLEARAGENTHISTORYRESPONSE']._serialized_end=2306
+  _globals['_REDACTMESSAGEREQUEST']._serialized_start=2308
+  _globals['_REDACTMESSAGEREQUEST']._serialized_end=2422
+  _globals['_REDACTMESSAGERESPONSE']._serialized_start=2424
+  _globals['_REDACTMESSAGERESPONSE']._serialized_end=2485
+  _globals['_REWINDSESSIONREQUEST']._serialized_start=2488
+  _globals['_REWINDSESSIONREQUEST']._serialized_end=2657
+  _globals['_REWINDSESSIONRESPONSE']._serialized_start=2659
+  _globals['_REWINDSESSIONRESPONSE']._serialized_end=2738
+  _globals['_FORKSESSIONREQUEST']._serialized_start=2741
+  _globals['_FORKSESSIONREQUEST']._serialized_end=2903
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=2905
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=2974
+  _globals['_ERASEUSERREQUEST']._serialized_start=2976
+  _globals['_ERASEUSERREQUEST']._serialized_end=3011
+  _globals['_ERASEUSERRESPONSE']._serialized_start=3013
+  _globals['_ERASEUSERRESPONSE']._serialized_end=3121
+  _globals['_WATCHEVENT']._serialized_start=3124
+  _globals['_WATCHEVENT']._serialized_end=3320
+  _globals['_WATCHMESSAGESREQUEST']._serialized_start=3322
+  _globals['_WATCHMESSAGESREQUEST']._serialized_end=3445
+  _globals['_WATCHMESSAGESRESPONSE']._serialized_start=3447
+  _globals['_WATCHMESSAGESRESPONSE']._serialized_end=3532
+  _globals['_HISTORYSERVICE']._serialized_start=3958
+  _globals['_HISTORYSERVICE']._serialized_end=5064
 # @@protoc_insertion_point(module_scope)

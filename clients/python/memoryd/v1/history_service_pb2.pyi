@@ -5,6 +5,7 @@ Histories: appending to conversations, reading, listing and clearing them."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -72,6 +73,50 @@ MESSAGE_VIEW_ALL: MessageView.ValueType  # 2
 """Every message that is still stored, and no summary."""
 Global___MessageView: _TypeAlias = MessageView  # noqa: Y015
 
+class _WatchEventKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WatchEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchEventKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WATCH_EVENT_KIND_UNSPECIFIED: _WatchEventKind.ValueType  # 0
+    """Not an event."""
+    WATCH_EVENT_KIND_APPENDED: _WatchEventKind.ValueType  # 1
+    """Messages were appended."""
+    WATCH_EVENT_KIND_SUMMARIZED: _WatchEventKind.ValueType  # 2
+    """A summary was made or withdrawn. Not sent yet."""
+    WATCH_EVENT_KIND_REDACTED: _WatchEventKind.ValueType  # 3
+    """A message was redacted."""
+    WATCH_EVENT_KIND_CLEARED: _WatchEventKind.ValueType  # 4
+    """All messages were taken away."""
+    WATCH_EVENT_KIND_REWOUND: _WatchEventKind.ValueType  # 5
+    """The newest messages were taken away."""
+    WATCH_EVENT_KIND_RESYNC: _WatchEventKind.ValueType  # 6
+    """The resume_token is of an earlier session of this name, or older than 24 hours: what happened since is not known, so read
+    the session anew. What happens from here on follows.
+    """
+
+class WatchEventKind(_WatchEventKind, metaclass=_WatchEventKindEnumTypeWrapper):
+    """What happened to a session."""
+
+WATCH_EVENT_KIND_UNSPECIFIED: WatchEventKind.ValueType  # 0
+"""Not an event."""
+WATCH_EVENT_KIND_APPENDED: WatchEventKind.ValueType  # 1
+"""Messages were appended."""
+WATCH_EVENT_KIND_SUMMARIZED: WatchEventKind.ValueType  # 2
+"""A summary was made or withdrawn. Not sent yet."""
+WATCH_EVENT_KIND_REDACTED: WatchEventKind.ValueType  # 3
+"""A message was redacted."""
+WATCH_EVENT_KIND_CLEARED: WatchEventKind.ValueType  # 4
+"""All messages were taken away."""
+WATCH_EVENT_KIND_REWOUND: WatchEventKind.ValueType  # 5
+"""The newest messages were taken away."""
+WATCH_EVENT_KIND_RESYNC: WatchEventKind.ValueType  # 6
+"""The resume_token is of an earlier session of this name, or older than 24 hours: what happened since is not known, so read
+the session anew. What happens from here on follows.
+"""
+Global___WatchEventKind: _TypeAlias = WatchEventKind  # noqa: Y015
+
 @_typing.final
 class SessionSettings(_message.Message):
     """What a session is created with, when an append begins it."""
@@ -102,6 +147,7 @@ class SessionSettings(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     TOKENIZER_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     """The owner of the session; empty for none. At most 256 bytes, without U+0000."""
     tokenizer: _session_pb2.Tokenizer.ValueType
@@ -114,6 +160,10 @@ class SessionSettings(_message.Message):
     def policy(self) -> _policy_pb2.Policy:
         """The session's stored policy."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long the session outlives its last append: 1 second to 100 years, else INVALID_ARGUMENT. Default: for ever."""
+
     def __init__(
         self,
         *,
@@ -121,10 +171,11 @@ class SessionSettings(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tokenizer: _session_pb2.Tokenizer.ValueType = ...,
         policy: _policy_pb2.Policy | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "policy", b"policy", "tokenizer", b"tokenizer", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "policy", b"policy", "tokenizer", b"tokenizer", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -555,7 +606,7 @@ class UpdateSessionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change (AIP-134): `user_id`, `labels`, `policy`, `policy.window` or a field of it such as
+        """What to change (AIP-134): `user_id`, `labels`, `ttl`, `policy`, `policy.window` or a field of it such as
         `policy.window.limit`, or `*` for all of these. Without a mask, every field that is set. Other paths are
         INVALID_ARGUMENT.
         """
@@ -605,6 +656,11 @@ class ClearHistoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Optional mark of this request (AIP-155), at most 256 bytes: a replay returns the first answer and takes nothing away,
+    and another request with it is ALREADY_EXISTS. Held for at least 24 hours, in each session for itself.
+    """
     @_builtins.property
     def session(self) -> _session_pb2.SessionKey:
         """The session to clear. Required; an empty name is INVALID_ARGUMENT, never "all"."""
@@ -613,10 +669,11 @@ class ClearHistoryRequest(_message.Message):
         self,
         *,
         session: _session_pb2.SessionKey | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -691,3 +748,376 @@ class ClearAgentHistoryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClearAgentHistoryResponse: _TypeAlias = ClearAgentHistoryResponse  # noqa: Y015
+
+@_typing.final
+class RedactMessageRequest(_message.Message):
+    """A request to redact a message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """The message's seq, from 1."""
+    id: _builtins.str
+    """The message's id."""
+    reason: _builtins.str
+    """Why, for those who read the message later; may be empty. At most 256 bytes, one line, without U+0000."""
+    @_builtins.property
+    def session(self) -> _session_pb2.SessionKey:
+        """The session that holds the message. Required."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.SessionKey | None = ...,
+        seq: _builtins.int = ...,
+        id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "id", b"id", "seq", b"seq", "session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "id", b"id", "reason", b"reason", "seq", b"seq", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_by: _TypeAlias = _typing.Literal["seq", "id"]  # noqa: Y015
+    _WhichOneofArgType_by: _TypeAlias = _typing.Literal["by", b"by"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_by) -> _WhichOneofReturnType_by | None: ...
+
+Global___RedactMessageRequest: _TypeAlias = RedactMessageRequest  # noqa: Y015
+
+@_typing.final
+class RedactMessageResponse(_message.Message):
+    """The redacted message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def message(self) -> _message_pb2.Message:
+        """The message as it is now."""
+
+    def __init__(
+        self,
+        *,
+        message: _message_pb2.Message | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactMessageResponse: _TypeAlias = RedactMessageResponse  # noqa: Y015
+
+@_typing.final
+class RewindSessionRequest(_message.Message):
+    """A request to rewind a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TO_SEQ_FIELD_NUMBER: _builtins.int
+    EXPECTED_LAST_SEQ_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    to_seq: _builtins.int
+    """The seq after which messages are taken away: 0 or more, else INVALID_ARGUMENT; 0 takes all. Required."""
+    expected_last_seq: _builtins.int
+    """Optional condition: the session's last seq. Checked after replays are recognized; a mismatch is ABORTED, reason
+    LAST_SEQ_MISMATCH.
+    """
+    request_id: _builtins.str
+    """Optional mark of this request (AIP-155), at most 256 bytes: a replay returns the first answer and takes nothing away,
+    and another request with it is ALREADY_EXISTS. Held for at least 24 hours.
+    """
+    @_builtins.property
+    def session(self) -> _session_pb2.SessionKey:
+        """The session to rewind. Required."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.SessionKey | None = ...,
+        to_seq: _builtins.int | None = ...,
+        expected_last_seq: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_last_seq", b"_expected_last_seq", "_to_seq", b"_to_seq", "expected_last_seq", b"expected_last_seq", "session", b"session", "to_seq", b"to_seq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_last_seq", b"_expected_last_seq", "_to_seq", b"_to_seq", "expected_last_seq", b"expected_last_seq", "request_id", b"request_id", "session", b"session", "to_seq", b"to_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_last_seq: _TypeAlias = _typing.Literal["expected_last_seq"]  # noqa: Y015
+    _WhichOneofArgType__expected_last_seq: _TypeAlias = _typing.Literal["_expected_last_seq", b"_expected_last_seq"]  # noqa: Y015
+    _WhichOneofReturnType__to_seq: _TypeAlias = _typing.Literal["to_seq"]  # noqa: Y015
+    _WhichOneofArgType__to_seq: _TypeAlias = _typing.Literal["_to_seq", b"_to_seq"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_last_seq) -> _WhichOneofReturnType__expected_last_seq | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_seq) -> _WhichOneofReturnType__to_seq | None: ...
+
+Global___RewindSessionRequest: _TypeAlias = RewindSessionRequest  # noqa: Y015
+
+@_typing.final
+class RewindSessionResponse(_message.Message):
+    """What a rewind took away."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    OPEN_CALL_COUNT_FIELD_NUMBER: _builtins.int
+    removed_message_count: _builtins.int
+    """How many messages were taken away."""
+    open_call_count: _builtins.int
+    """How many calls wait for results after it."""
+    def __init__(
+        self,
+        *,
+        removed_message_count: _builtins.int = ...,
+        open_call_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open_call_count", b"open_call_count", "removed_message_count", b"removed_message_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewindSessionResponse: _TypeAlias = RewindSessionResponse  # noqa: Y015
+
+@_typing.final
+class ForkSessionRequest(_message.Message):
+    """A request to fork a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    THROUGH_SEQ_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    through_seq: _builtins.int
+    """The newest seq to copy, 1 or more, else INVALID_ARGUMENT. Default: all messages."""
+    request_id: _builtins.str
+    """Optional mark of this request (AIP-155), at most 256 bytes: a replay returns the first answer. Held for at least 24
+    hours, by the target.
+    """
+    @_builtins.property
+    def source(self) -> _session_pb2.SessionKey:
+        """The session to copy. Required."""
+
+    @_builtins.property
+    def target(self) -> _session_pb2.SessionKey:
+        """The new session. Required. It may belong to another agent of the tenant. A name that is in use, or that was until less
+        than 24 hours ago, is ALREADY_EXISTS, reason SESSION_EXISTS.
+        """
+
+    def __init__(
+        self,
+        *,
+        source: _session_pb2.SessionKey | None = ...,
+        target: _session_pb2.SessionKey | None = ...,
+        through_seq: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_through_seq", b"_through_seq", "source", b"source", "target", b"target", "through_seq", b"through_seq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_through_seq", b"_through_seq", "request_id", b"request_id", "source", b"source", "target", b"target", "through_seq", b"through_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__through_seq: _TypeAlias = _typing.Literal["through_seq"]  # noqa: Y015
+    _WhichOneofArgType__through_seq: _TypeAlias = _typing.Literal["_through_seq", b"_through_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__through_seq) -> _WhichOneofReturnType__through_seq | None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    """A fork."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COPIED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    LAST_SEQ_FIELD_NUMBER: _builtins.int
+    copied_message_count: _builtins.int
+    """How many messages were copied."""
+    last_seq: _builtins.int
+    """The seq of the fork's newest message; 0 when it has none."""
+    def __init__(
+        self,
+        *,
+        copied_message_count: _builtins.int = ...,
+        last_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copied_message_count", b"copied_message_count", "last_seq", b"last_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class EraseUserRequest(_message.Message):
+    """A request to erase a user."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_ID_FIELD_NUMBER: _builtins.int
+    user_id: _builtins.str
+    """The user. Required; an empty name is INVALID_ARGUMENT, never "all"."""
+    def __init__(
+        self,
+        *,
+        user_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseUserRequest: _TypeAlias = EraseUserRequest  # noqa: Y015
+
+@_typing.final
+class EraseUserResponse(_message.Message):
+    """What an erasure deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERASED_SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    ERASED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    ERASED_LOOKUP_COUNT_FIELD_NUMBER: _builtins.int
+    erased_session_count: _builtins.int
+    """How many sessions were deleted."""
+    erased_message_count: _builtins.int
+    """How many messages were deleted, those included that had been taken away before and were still stored."""
+    erased_lookup_count: _builtins.int
+    """How many id look-ups were deleted."""
+    def __init__(
+        self,
+        *,
+        erased_session_count: _builtins.int = ...,
+        erased_message_count: _builtins.int = ...,
+        erased_lookup_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["erased_lookup_count", b"erased_lookup_count", "erased_message_count", b"erased_message_count", "erased_session_count", b"erased_session_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseUserResponse: _TypeAlias = EraseUserResponse  # noqa: Y015
+
+@_typing.final
+class WatchEvent(_message.Message):
+    """Something that happened to a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FROM_SEQ_FIELD_NUMBER: _builtins.int
+    TO_SEQ_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    kind: Global___WatchEventKind.ValueType
+    """What."""
+    from_seq: _builtins.int
+    """The messages that it is about: the seq of the first. 0 for RESYNC."""
+    to_seq: _builtins.int
+    """The seq of the last, itself included. The same as from_seq where message is set. Below from_seq when there is none."""
+    resume_token: _builtins.str
+    """Resumes the watch behind this event. Opaque; valid for 24 hours, later it gives RESYNC."""
+    @_builtins.property
+    def message(self) -> _message_pb2.Message:
+        """The message that was appended, or the redacted one as it is now. Unset in other events; unset too when it has been taken
+        away since, in which case several such messages share one event, and a later event tells what took them away.
+        """
+
+    @_builtins.property
+    def event_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened. Unset where messages have been taken away since."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___WatchEventKind.ValueType = ...,
+        from_seq: _builtins.int = ...,
+        to_seq: _builtins.int = ...,
+        message: _message_pb2.Message | None = ...,
+        event_time: _timestamp_pb2.Timestamp | None = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time", "message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time", "from_seq", b"from_seq", "kind", b"kind", "message", b"message", "resume_token", b"resume_token", "to_seq", b"to_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEvent: _TypeAlias = WatchEvent  # noqa: Y015
+
+@_typing.final
+class WatchMessagesRequest(_message.Message):
+    """A request to watch a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """Where to begin: behind the event or answer that gave this token. A damaged or foreign one is INVALID_ARGUMENT, reason
+    RESUME_TOKEN_INVALID.
+    """
+    after_seq: _builtins.int
+    """Where to begin without a token: behind this seq, so that 0 begins with the oldest message that is held. Default: only
+    what happens from now on. Negative is INVALID_ARGUMENT.
+    """
+    @_builtins.property
+    def session(self) -> _session_pb2.SessionKey:
+        """The session to watch. Required."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.SessionKey | None = ...,
+        resume_token: _builtins.str = ...,
+        after_seq: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "after_seq", b"after_seq", "session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "after_seq", b"after_seq", "resume_token", b"resume_token", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_seq: _TypeAlias = _typing.Literal["after_seq"]  # noqa: Y015
+    _WhichOneofArgType__after_seq: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_seq) -> _WhichOneofReturnType__after_seq | None: ...
+
+Global___WatchMessagesRequest: _TypeAlias = WatchMessagesRequest  # noqa: Y015
+
+@_typing.final
+class WatchMessagesResponse(_message.Message):
+    """Some of what happened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """Resumes the watch behind these events."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchEvent]:
+        """The events, in order. Empty in the first answer, which comes at once and tells that the watch stands, and in answers
+        that come every 20 seconds when nothing happens.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___WatchEvent] | None = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "resume_token", b"resume_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchMessagesResponse: _TypeAlias = WatchMessagesResponse  # noqa: Y015

@@ -75,6 +75,31 @@ class HistoryServiceStub(object):
                 request_serializer=memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryRequest.SerializeToString,
                 response_deserializer=memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryResponse.FromString,
                 _registered_method=True)
+        self.RedactMessage = channel.unary_unary(
+                '/memoryd.v1.HistoryService/RedactMessage',
+                request_serializer=memoryd_dot_v1_dot_history__service__pb2.RedactMessageRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_history__service__pb2.RedactMessageResponse.FromString,
+                _registered_method=True)
+        self.RewindSession = channel.unary_unary(
+                '/memoryd.v1.HistoryService/RewindSession',
+                request_serializer=memoryd_dot_v1_dot_history__service__pb2.RewindSessionRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_history__service__pb2.RewindSessionResponse.FromString,
+                _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/memoryd.v1.HistoryService/ForkSession',
+                request_serializer=memoryd_dot_v1_dot_history__service__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_history__service__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
+        self.EraseUser = channel.unary_unary(
+                '/memoryd.v1.HistoryService/EraseUser',
+                request_serializer=memoryd_dot_v1_dot_history__service__pb2.EraseUserRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_history__service__pb2.EraseUserResponse.FromString,
+                _registered_method=True)
+        self.WatchMessages = channel.unary_stream(
+                '/memoryd.v1.HistoryService/WatchMessages',
+                request_serializer=memoryd_dot_v1_dot_history__service__pb2.WatchMessagesRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_history__service__pb2.WatchMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class HistoryServiceServicer(object):
@@ -118,7 +143,7 @@ class HistoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Changes a session's user, labels or policy. NOT_FOUND without the session, ABORTED when the etag does not match.
+        """Changes a session's user, labels, ttl or policy. NOT_FOUND without the session, ABORTED when the etag does not match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,6 +160,50 @@ class HistoryServiceServicer(object):
         """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
         cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
         over. An agent that does not exist answers 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedactMessage(self, request, context):
+        """Takes away a message's content for good: texts, media, arguments, results, name, metadata and extra. Its place, role and
+        ids stay, so that windows stay valid, and a text "[REDACTED]" stands for what it said. A message that is redacted
+        already is left as it is. NOT_FOUND without the session or the message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RewindSession(self, request, context):
+        """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
+        results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
+        once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+        messages meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EraseUser(self, request, context):
+        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
+        answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
+        next call deletes. A user who owns nothing answers 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchMessages(self, request, context):
+        """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
+        stream ended. Ends with NOT_FOUND without the session, and when it expires; with ABORTED, reason WATCH_STALLED, when the
+        caller left an answer unread for 30 seconds: resume then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,6 +251,31 @@ def add_HistoryServiceServicer_to_server(servicer, server):
                     servicer.ClearAgentHistory,
                     request_deserializer=memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryRequest.FromString,
                     response_serializer=memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryResponse.SerializeToString,
+            ),
+            'RedactMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedactMessage,
+                    request_deserializer=memoryd_dot_v1_dot_history__service__pb2.RedactMessageRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_history__service__pb2.RedactMessageResponse.SerializeToString,
+            ),
+            'RewindSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewindSession,
+                    request_deserializer=memoryd_dot_v1_dot_history__service__pb2.RewindSessionRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_history__service__pb2.RewindSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=memoryd_dot_v1_dot_history__service__pb2.ForkSessionRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_history__service__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'EraseUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseUser,
+                    request_deserializer=memoryd_dot_v1_dot_history__service__pb2.EraseUserRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_history__service__pb2.EraseUserResponse.SerializeToString,
+            ),
+            'WatchMessages': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchMessages,
+                    request_deserializer=memoryd_dot_v1_dot_history__service__pb2.WatchMessagesRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_history__service__pb2.WatchMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -401,6 +495,141 @@ class HistoryService(object):
             '/memoryd.v1.HistoryService/ClearAgentHistory',
             memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryRequest.SerializeToString,
             memoryd_dot_v1_dot_history__service__pb2.ClearAgentHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedactMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.HistoryService/RedactMessage',
+            memoryd_dot_v1_dot_history__service__pb2.RedactMessageRequest.SerializeToString,
+            memoryd_dot_v1_dot_history__service__pb2.RedactMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewindSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.HistoryService/RewindSession',
+            memoryd_dot_v1_dot_history__service__pb2.RewindSessionRequest.SerializeToString,
+            memoryd_dot_v1_dot_history__service__pb2.RewindSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.HistoryService/ForkSession',
+            memoryd_dot_v1_dot_history__service__pb2.ForkSessionRequest.SerializeToString,
+            memoryd_dot_v1_dot_history__service__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.HistoryService/EraseUser',
+            memoryd_dot_v1_dot_history__service__pb2.EraseUserRequest.SerializeToString,
+            memoryd_dot_v1_dot_history__service__pb2.EraseUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/memoryd.v1.HistoryService/WatchMessages',
+            memoryd_dot_v1_dot_history__service__pb2.WatchMessagesRequest.SerializeToString,
+            memoryd_dot_v1_dot_history__service__pb2.WatchMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

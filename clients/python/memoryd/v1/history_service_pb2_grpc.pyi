@@ -46,13 +46,37 @@ class HistoryServiceStub:
     ListSessions: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListSessionsRequest, _history_service_pb2.ListSessionsResponse]
     """Lists sessions, newest activity first (which may lag a second), of an agent, of a user, or of the whole tenant."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.UpdateSessionRequest, _history_service_pb2.UpdateSessionResponse]
-    """Changes a session's user, labels or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
+    """Changes a session's user, labels, ttl or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
     ClearHistory: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ClearHistoryRequest, _history_service_pb2.ClearHistoryResponse]
     """Takes away a session's messages and keeps its settings; later seqs go on. A session that does not exist answers 0."""
     ClearAgentHistory: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ClearAgentHistoryRequest, _history_service_pb2.ClearAgentHistoryResponse]
     """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
     cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
     over. An agent that does not exist answers 0.
+    """
+    RedactMessage: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RedactMessageRequest, _history_service_pb2.RedactMessageResponse]
+    """Takes away a message's content for good: texts, media, arguments, results, name, metadata and extra. Its place, role and
+    ids stay, so that windows stay valid, and a text "[REDACTED]" stands for what it said. A message that is redacted
+    already is left as it is. NOT_FOUND without the session or the message.
+    """
+    RewindSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RewindSessionRequest, _history_service_pb2.RewindSessionResponse]
+    """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
+    results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+    """
+    ForkSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]
+    """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
+    once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+    messages meanwhile.
+    """
+    EraseUser: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]
+    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
+    answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
+    next call deletes. A user who owns nothing answers 0.
+    """
+    WatchMessages: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]
+    """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
+    stream ended. Ends with NOT_FOUND without the session, and when it expires; with ABORTED, reason WATCH_STALLED, when the
+    caller left an answer unread for 30 seconds: resume then.
     """
 
 @_typing.type_check_only
@@ -73,13 +97,37 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     ListSessions: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ListSessionsRequest, _history_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions, newest activity first (which may lag a second), of an agent, of a user, or of the whole tenant."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.UpdateSessionRequest, _history_service_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Changes a session's user, labels or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
+    """Changes a session's user, labels, ttl or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
     ClearHistory: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ClearHistoryRequest, _history_service_pb2.ClearHistoryResponse]  # type: ignore[assignment]
     """Takes away a session's messages and keeps its settings; later seqs go on. A session that does not exist answers 0."""
     ClearAgentHistory: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ClearAgentHistoryRequest, _history_service_pb2.ClearAgentHistoryResponse]  # type: ignore[assignment]
     """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
     cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
     over. An agent that does not exist answers 0.
+    """
+    RedactMessage: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RedactMessageRequest, _history_service_pb2.RedactMessageResponse]  # type: ignore[assignment]
+    """Takes away a message's content for good: texts, media, arguments, results, name, metadata and extra. Its place, role and
+    ids stay, so that windows stay valid, and a text "[REDACTED]" stands for what it said. A message that is redacted
+    already is left as it is. NOT_FOUND without the session or the message.
+    """
+    RewindSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RewindSessionRequest, _history_service_pb2.RewindSessionResponse]  # type: ignore[assignment]
+    """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
+    results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+    """
+    ForkSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]  # type: ignore[assignment]
+    """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
+    once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+    messages meanwhile.
+    """
+    EraseUser: _aio.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]  # type: ignore[assignment]
+    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
+    answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
+    next call deletes. A user who owns nothing answers 0.
+    """
+    WatchMessages: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]  # type: ignore[assignment]
+    """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
+    stream ended. Ends with NOT_FOUND without the session, and when it expires; with ABORTED, reason WATCH_STALLED, when the
+    caller left an answer unread for 30 seconds: resume then.
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -133,7 +181,7 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.UpdateSessionResponse, _abc.Awaitable[_history_service_pb2.UpdateSessionResponse]]:
-        """Changes a session's user, labels or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
+        """Changes a session's user, labels, ttl or policy. NOT_FOUND without the session, ABORTED when the etag does not match."""
 
     @_abc_1.abstractmethod
     def ClearHistory(
@@ -152,6 +200,60 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Takes away the messages of every session of an agent. Works session by session: a failure half way leaves some
         cleared, and the call can be repeated. Of more than 1,000 sessions, one that takes an append meanwhile may be passed
         over. An agent that does not exist answers 0.
+        """
+
+    @_abc_1.abstractmethod
+    def RedactMessage(
+        self,
+        request: _history_service_pb2.RedactMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.RedactMessageResponse, _abc.Awaitable[_history_service_pb2.RedactMessageResponse]]:
+        """Takes away a message's content for good: texts, media, arguments, results, name, metadata and extra. Its place, role and
+        ids stay, so that windows stay valid, and a text "[REDACTED]" stands for what it said. A message that is redacted
+        already is left as it is. NOT_FOUND without the session or the message.
+        """
+
+    @_abc_1.abstractmethod
+    def RewindSession(
+        self,
+        request: _history_service_pb2.RewindSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.RewindSessionResponse, _abc.Awaitable[_history_service_pb2.RewindSessionResponse]]:
+        """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
+        results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _history_service_pb2.ForkSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.ForkSessionResponse, _abc.Awaitable[_history_service_pb2.ForkSessionResponse]]:
+        """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
+        once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+        messages meanwhile.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseUser(
+        self,
+        request: _history_service_pb2.EraseUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.EraseUserResponse, _abc.Awaitable[_history_service_pb2.EraseUserResponse]]:
+        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
+        answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
+        next call deletes. A user who owns nothing answers 0.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchMessages(
+        self,
+        request: _history_service_pb2.WatchMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_history_service_pb2.WatchMessagesResponse], _abc.AsyncIterator[_history_service_pb2.WatchMessagesResponse]]:
+        """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
+        stream ended. Ends with NOT_FOUND without the session, and when it expires; with ABORTED, reason WATCH_STALLED, when the
+        caller left an answer unread for 30 seconds: resume then.
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

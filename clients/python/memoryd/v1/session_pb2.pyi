@@ -5,6 +5,7 @@ Sessions: one conversation each."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -117,6 +118,8 @@ class Session(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     ACTIVITY_TIME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     """The owner of the session, what erasure works on; empty for none. At most 256 bytes, without U+0000."""
     tokenizer: Global___Tokenizer.ValueType
@@ -134,7 +137,7 @@ class Session(_message.Message):
     last_seq: _builtins.int
     """The seq of the newest message that was ever stored; 0 before the first. Output only."""
     etag: _builtins.str
-    """An opaque mark of the session's settings (user_id, labels, policy), for a conditional update (AIP-154). Appends do not
+    """An opaque mark of the session's settings (user_id, labels, ttl, policy), for a conditional update (AIP-154). Appends do not
     change it.
     """
     @_builtins.property
@@ -157,6 +160,16 @@ class Session(_message.Message):
     def activity_time(self) -> _timestamp_pb2.Timestamp:
         """When the session last took an append, to a second. Output only."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long the session outlives its last append: 1 second to 100 years, else INVALID_ARGUMENT. Unset: for ever. An expired
+        session is NOT_FOUND with all that belonged to it, and the next append begins a new one.
+        """
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the session expires if no append comes; unset without a ttl. Output only."""
+
     def __init__(
         self,
         *,
@@ -174,10 +187,12 @@ class Session(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         activity_time: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "key", b"key", "policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "policy", b"policy", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "etag", b"etag", "key", b"key", "labels", b"labels", "last_seq", b"last_seq", "message_count", b"message_count", "open_call_count", b"open_call_count", "open_message_count", b"open_message_count", "orphan_message_count", b"orphan_message_count", "policy", b"policy", "token_count", b"token_count", "tokenizer", b"tokenizer", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "etag", b"etag", "expire_time", b"expire_time", "key", b"key", "labels", b"labels", "last_seq", b"last_seq", "message_count", b"message_count", "open_call_count", b"open_call_count", "open_message_count", b"open_message_count", "orphan_message_count", b"orphan_message_count", "policy", b"policy", "token_count", b"token_count", "tokenizer", b"tokenizer", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ async with AsyncMemoryClient("127.0.0.1:7600") as memory:
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -82,12 +83,18 @@ class AsyncConnection:
         if self._closed:
             raise RuntimeError("this client is closed; make a new AsyncMemoryClient")
         if self._channel is None:
-            address = self.target.address
-            self._channel = channel = grpc.aio.insecure_channel(address, options=channel_options(address))
+            self._channel = channel = self._opened()
             self._stubs = {stub: stub(channel) for stub in STUBS}
         method = getattr(self._stubs[call.method.stub], call.method.name)
         answer = method(call.request, timeout=deadline.left(), metadata=self.target.metadata)
         return [response async for response in answer] if call.streaming else await answer
+
+    def _opened(self) -> grpc.aio.Channel:
+        target = self.target
+        options = channel_options(target.address)
+        if target.credentials is None:
+            return grpc.aio.insecure_channel(target.address, options=options)
+        return grpc.aio.secure_channel(target.address, target.credentials, options=options)
 
 
 class AsyncMemoryClient:
@@ -97,16 +104,32 @@ class AsyncMemoryClient:
     """
 
     def __init__(
-        self, address: str = DEFAULT_ADDRESS, *, timeout: float = DEFAULT_TIMEOUT, store: str | None = None
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        store: str | None = None,
+        token: str | None = None,
+        ca: str | PathLike[str] | bytes | None = None,
+        tls: bool | None = None,
+        allow_token_without_tls: bool = False,
     ) -> None:
         """Makes a client.
 
         Args:
-            address: The server's `host:port`.
+            address: The server's `host:port`. With TLS, the host must be a name (or an IP address) of its certificate.
             timeout: The seconds that one operation may take; each operation can be given its own.
             store: The name of the server's store to use; None for the server's default.
+            token: What shows the server who calls, made by `memoryd token create`; None for a server without tokens.
+            ca: The certificates, in PEM, of the CA that vouches for the server: the path of their file, or its bytes.
+            tls: Whether to encrypt; None for yes with a `ca` and no without. True without a `ca` trusts the public CAs
+                that gRPC brings, or those of the file that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names.
+            allow_token_without_tls: Sends the token unencrypted, also to another machine: for a network where nobody
+                else can read. Without it, that is a ValueError.
         """
-        self._connection = AsyncConnection(Target(address, timeout, store))
+        self._connection = AsyncConnection(
+            Target(address, timeout, store, token, ca, tls, allow_token_without_tls=allow_token_without_tls)
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,8 +1,15 @@
 """How the clients' channels are set up: the same options for the sync and the async client."""
 
+import ipaddress
 import json
+import os
+import re
+import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
 
 from memoryd.arguments import seconds, string
 from memoryd.methods import METHODS
@@ -18,7 +25,9 @@ _RETRY_POLICY = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
-_LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
+_PORT = re.compile(r":[0-9]+\Z")
+_THIS_MACHINE = ("unix:", "unix-abstract:")
+"""The beginnings of addresses that no other machine can have."""
 
 
 def service_config() -> str:
@@ -38,19 +47,38 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]
-    if address.startswith(_LOOPBACK):
+    if is_loopback(address):
         # A proxy from the environment (http_proxy) does not reach this machine's loopback.
         options.append(("grpc.enable_http_proxy", 0))
     return options
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine's own, so that nobody in between can read along."""
+    if address.startswith(_THIS_MACHINE):
+        return True
+    host = _PORT.sub("", address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True)
 class Target:
-    """Whom a client talks to and how long it waits: what both clients hold besides their channel."""
+    """Whom a client talks to, how, and how long it waits: what both clients hold besides their channel."""
 
     address: str
     timeout: float
-    store: str | None
+    store: str | None = None
+    token: str | None = field(default=None, repr=False)
+    ca: str | os.PathLike[str] | bytes | None = None
+    tls: bool | None = None
+    allow_token_without_tls: bool = False
+    credentials: grpc.ChannelCredentials | None = field(init=False, repr=False, compare=False)
+    """Those of the channel; None for one without TLS."""
 
     def __post_init__(self) -> None:
         if not string(self.address, "address", DEFAULT_ADDRESS):
@@ -61,11 +89,59 @@ class Target:
             string(self.store, "store", "default") and self.store.isascii() and self.store.isprintable()
         ):
             raise ValueError(f"store is {self.store!r}; the name of a store is printable ASCII")
+        if self.token is not None:
+            _check_token(self.token)
+        if self.ca is not None and self.tls is False:
+            raise ValueError("ca is given and tls is False; leave one of them out")
+        encrypted = self.ca is not None if self.tls is None else self.tls
+        if self.token and not (encrypted or self.allow_token_without_tls or is_loopback(self.address)):
+            raise ValueError(
+                f"token would go to {self.address} unencrypted, for anybody on the way to read; give ca (the "
+                f"certificate of the server's CA) or tls=True (for one from a public CA), or accept it with "
+                f"allow_token_without_tls=True"
+            )
+        credentials = None
+        if encrypted:
+            credentials = grpc.ssl_channel_credentials(None if self.ca is None else _certificates(self.ca))
+        object.__setattr__(self, "credentials", credentials)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The metadata of every request."""
-        return () if self.store is None else (("memoryd-store", self.store),)
+        metadata = () if self.store is None else (("memoryd-store", self.store),)
+        return metadata if self.token is None else (*metadata, ("authorization", f"Bearer {self.token}"))
+
+
+def _check_token(token: str) -> None:
+    """Raises TypeError or ValueError, which never hold the token itself."""
+    string(token, "token", "memoryd_…")
+    if not token:
+        raise ValueError("token is empty; give one that `memoryd token create` made, or None where none is needed")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ValueError(
+            "token holds white space or characters that no token has; give it as `memoryd token create` printed it, "
+            "without the end of its line"
+        )
+
+
+def _certificates(ca: str | os.PathLike[str] | bytes) -> bytes:
+    """The certificates of a CA: given as they are, or by the path of their file."""
+    if isinstance(ca, bytes):
+        name, pem = "ca", ca
+    elif isinstance(ca, str | os.PathLike):
+        name = f"ca {os.fspath(ca)!r}"
+        try:
+            pem = Path(ca).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read: {error.strerror}; give the path of a PEM file") from error
+    else:
+        raise TypeError(f"ca is of type {type(ca).__name__}; give the path of a PEM file, or its bytes")
+    try:
+        # gRPC would say nothing before the first call, and then only that no server can be reached.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"{name} holds no certificate; give one or more, in PEM") from error
+    return pem
 
 
 class Deadline:

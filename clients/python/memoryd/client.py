@@ -9,6 +9,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -44,7 +45,11 @@ class Connection:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._channel = grpc.insecure_channel(target.address, options=channel_options(target.address))
+        options = channel_options(target.address)
+        if target.credentials is None:
+            self._channel = grpc.insecure_channel(target.address, options=options)
+        else:
+            self._channel = grpc.secure_channel(target.address, target.credentials, options=options)
         self._stubs = {stub: stub(self._channel) for stub in STUBS}
         self._closed = False
 
@@ -94,16 +99,32 @@ class MemoryClient:
     """
 
     def __init__(
-        self, address: str = DEFAULT_ADDRESS, *, timeout: float = DEFAULT_TIMEOUT, store: str | None = None
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        store: str | None = None,
+        token: str | None = None,
+        ca: str | PathLike[str] | bytes | None = None,
+        tls: bool | None = None,
+        allow_token_without_tls: bool = False,
     ) -> None:
         """Makes a client.
 
         Args:
-            address: The server's `host:port`.
+            address: The server's `host:port`. With TLS, the host must be a name (or an IP address) of its certificate.
             timeout: The seconds that one operation may take; each operation can be given its own.
             store: The name of the server's store to use; None for the server's default.
+            token: What shows the server who calls, made by `memoryd token create`; None for a server without tokens.
+            ca: The certificates, in PEM, of the CA that vouches for the server: the path of their file, or its bytes.
+            tls: Whether to encrypt; None for yes with a `ca` and no without. True without a `ca` trusts the public CAs
+                that gRPC brings, or those of the file that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names.
+            allow_token_without_tls: Sends the token unencrypted, also to another machine: for a network where nobody
+                else can read. Without it, that is a ValueError.
         """
-        self._connection = Connection(Target(address, timeout, store))
+        self._connection = Connection(
+            Target(address, timeout, store, token, ca, tls, allow_token_without_tls=allow_token_without_tls)
+        )
 
     def __enter__(self) -> Self:
         return self

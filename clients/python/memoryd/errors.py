@@ -8,6 +8,7 @@ carries.
 ...     window = None  # a conversation that has not begun
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -95,6 +96,22 @@ class StoreUnknown(InvalidArgument):
     """The server has no store with the name that the client asks for; metadata holds `stores`, the known names."""
 
     _of_reason = "STORE_UNKNOWN"
+
+
+class Unauthenticated(MemorydError):
+    """The server does not know who calls. Trying again does not help."""
+
+
+class CredentialMissing(Unauthenticated):
+    """The server serves only callers that show a token, and the client was given none."""
+
+    _of_reason = "CREDENTIAL_MISSING"
+
+
+class CredentialInvalid(Unauthenticated):
+    """The server does not accept the client's token: it is not one of this server's, or no longer."""
+
+    _of_reason = "CREDENTIAL_INVALID"
 
 
 class NotFound(MemorydError):
@@ -203,7 +220,7 @@ class ServerDraining(Unavailable):
 
 
 class ServerUnavailable(Unavailable):
-    """No server answers at the client's address."""
+    """No server answers at the client's address, or the two do not agree on TLS; the text says which, if gRPC tells."""
 
 
 class DeadlineExceeded(MemorydError):
@@ -244,6 +261,7 @@ class AnswerUnreadable(MemorydError):
 
 _BY_STATUS: Mapping[grpc.StatusCode, type[MemorydError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.ABORTED: Aborted,
@@ -265,6 +283,34 @@ def _by_reason(kind: type[MemorydError]) -> dict[str, type[MemorydError]]:
 
 _BY_REASON: Mapping[str, type[MemorydError]] = _by_reason(MemorydError)
 
+
+_OTHER_NAME = (
+    "the certificate of the server at {address} is for other names: give the client an address with one of its names, "
+    "or the server a certificate for this one"
+)
+_SIGNS_OF_TLS = (
+    (
+        "certificate has expired",
+        "the certificate of the server at {address} has expired (or a clock is wrong): its operator must renew it",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "the certificate of the server at {address} is not from a CA that the client trusts: give the right one as ca",
+    ),
+    ("Hostname Verification Check failed", _OTHER_NAME),
+    ("is not in peer certificate", _OTHER_NAME),  # An older gRPC's words for the same.
+    (
+        "WRONG_VERSION_NUMBER",
+        "the server at {address} does not speak TLS: leave out ca and tls, or have its operator give it a certificate",
+    ),
+    (
+        "failed to connect.*(Socket closed|Connection reset)",
+        "the server at {address} closed the connection at once: it may ask for TLS, or be shutting down; for one with "
+        "TLS, give ca (the certificate of its CA) or tls=True",
+    ),
+)
+"""Patterns of gRPC's texts, and what they mean. The texts are no part of its interface: where none fits, they are told.
+"""
 
 # By whether the method is tried again. gRPC keeps only the last error of the tries, which is then that of the deadline.
 _SLOW = {
@@ -300,11 +346,7 @@ def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float
         return kind(text, code=code, reason=info.reason, metadata=info.metadata)
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return ServerUnavailable(
-                f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client "
-                f"the address of one that runs",
-                code=code,
-            )
+            return ServerUnavailable(_unreachable(address, text), code=code)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(
                 f"{method.name} did not end within {timeout:g} s at {address}. {_SLOW[method.retried]}",
@@ -320,6 +362,17 @@ def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float
             return _BY_STATUS.get(code, MemorydError)(
                 f"{method.name} failed at {address} with {code.name}: {text}", code=code
             )
+
+
+def _unreachable(address: str, text: str) -> str:
+    """What keeps a client from its server, as far as gRPC's text tells."""
+    for sign, what in _SIGNS_OF_TLS:
+        if re.search(sign, text):
+            return f"{what.format(address=address)} (gRPC: {text})"
+    return (
+        f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client the "
+        f"address of one that runs"
+    )
 
 
 def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> ErrorInfo | None:

@@ -147,6 +147,11 @@ class Committer:
         self._take_off()
         return await ticket.done
 
+    @property
+    def backlog(self) -> int:
+        """How many changes wait for a commit, those to be tried again included."""
+        return len(self._waiting) + len(self._retries)
+
     async def close(self) -> None:
         """Waits until nothing is under way. No call may come after it."""
         while under_way := {*self._flights, *(done for done in self._retries.values() if not done.done())}:

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sortedcontainers import SortedDict, SortedList
 
+from memoryd_server import limits
 from memoryd_server.stores.base import (
     Change,
     Committed,
     Conflict,
+    Deleted,
+    Due,
+    DuePage,
+    EventPage,
     Known,
     Loaded,
+    Lost,
     MessagePage,
     MessageQuery,
     Outcome,
     SessionPage,
     SessionQuery,
+    StagingLost,
     Store,
     StoreCapability,
     StoreInfo,
@@ -36,6 +44,7 @@ from memoryd_server.stores.cursor import Cursor
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    Event,
     Lookup,
     LookupKind,
     Record,
@@ -56,22 +65,24 @@ from memoryd_server.stores.walk import (
 )
 
 TYPE: Final = "in_memory"
+_SECOND: Final = 1_000_000
 _NO_SESSIONS: Final[SortedList[Cursor]] = SortedList()
 _NO_AGENTS: Final[SortedDict[str, AgentRecord]] = SortedDict()
 
+Lookups = dict[tuple[LookupKind, str], Lookup]
+
 
 @dataclass(slots=True, eq=False)
-class _Session:
-    """A session with its messages and look-ups."""
+class _Life:
+    """One life of a session: its record, messages and events."""
 
-    number: int
     record: Record
     messages: SortedDict[int, StoredMessage] = field(default_factory=SortedDict)
     order: dict[Usability, SortedList[tuple[int, int, int]]] = field(
         default_factory=lambda: {usability: SortedList() for usability in Usability}
     )
     """The messages of each usability in reading order."""
-    lookups: dict[tuple[LookupKind, str], Lookup] = field(default_factory=dict)
+    events: SortedDict[int, Event] = field(default_factory=SortedDict)
 
     @property
     def version(self) -> Version:
@@ -86,10 +97,24 @@ class _Session:
         self.order[message.usability].remove(reading_order(message))
         return message
 
-    def complete(self, head: int) -> None:
-        waiting = list(self.order[Usability.OPEN].irange((head,), (head + 1,)))  # type: ignore[arg-type]
-        for _, _, seq in waiting:
-            self.put(msgspec.structs.replace(self.take(seq), usability=Usability.USABLE))
+    def replace(self, message: StoredMessage) -> None:
+        stored = self.messages[message.seq]
+        self.messages[message.seq] = msgspec.structs.replace(
+            stored,
+            name=message.name,
+            content=message.content,
+            metadata=message.metadata,
+            extra=message.extra,
+            redaction=message.redaction,
+            tokens=message.tokens,
+            size=message.size,
+        )
+
+    def turn(self, head: int, before: Usability, after: Usability) -> None:
+        """Turns the messages of a group from one usability to another."""
+        turning = list(self.order[before].irange((head,), (head + 1,)))  # type: ignore[arg-type]
+        for _, _, seq in turning:
+            self.put(msgspec.structs.replace(self.take(seq), usability=after))
 
     def walk_by_seq(self, low: int, high: int, *, descending: bool = False) -> Iterator[StoredMessage]:
         segments = visible_segments(self.record, low, high)
@@ -108,6 +133,38 @@ class _Session:
                     yield self.messages[seq]
 
 
+@dataclass(slots=True, eq=False)
+class _DeadLife:
+    """What a life held that ended."""
+
+    life: _Life
+    user_id: str
+    ended: int
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """A session's name, with what outlives its lives."""
+
+    number: int
+    living: _Life | None = None
+    lookups: Lookups = field(default_factory=dict)
+    dead: list[_DeadLife] = field(default_factory=list)
+    user_id: str = ""
+    """The owner: of the living session, or of the last one that lived."""
+    ended: int = 0
+    """When the last life ended."""
+
+
+@dataclass(slots=True, eq=False)
+class _Staging:
+    tenant: str
+    user_id: str
+    due: int
+    messages: dict[int, StoredMessage] = field(default_factory=dict)
+    lookups: Lookups = field(default_factory=dict)
+
+
 class InMemoryStore(Store):
     """Keeps everything in the process; gone when that ends. A method awaits nothing, so that each is atomic."""
 
@@ -115,13 +172,20 @@ class InMemoryStore(Store):
         self._sessions: dict[SessionKey, _Session] = {}
         self._keys: dict[int, SessionKey] = {}
         self._lists: defaultdict[tuple[str, ...], SortedList[Cursor]] = defaultdict(SortedList)
-        self._purgeable: SortedList[tuple[int, SessionKey]] = SortedList()
+        self._due: dict[Due, SortedList[tuple[int, SessionKey]]] = {due: SortedList() for due in Due}
+        self._events: SortedList[tuple[int, SessionKey, int]] = SortedList()
+        """Time, session and number of the events of living sessions."""
+        self._buried: set[SessionKey] = set()
+        """Names with dead lives, or without a living one."""
+        self._stagings: dict[str, _Staging] = {}
         self._agents: defaultdict[str, SortedDict[str, AgentRecord]] = defaultdict(SortedDict)
+        self._leases: dict[str, tuple[str, int]] = {}
+        self._last_number = 0
 
     async def open(self) -> StoreInfo:
         reason = (
             "The data lives in the memory of one server process. To share it between servers, or to keep it, use a "
-            "store of the type sqlite."
+            "store of another type, such as sqlite or postgresql."
         )
         return StoreInfo(
             type=TYPE,
@@ -137,19 +201,32 @@ class InMemoryStore(Store):
         pass
 
     async def now(self) -> int:
-        return time.time_ns() // 1_000
+        return _now()
+
+    async def lease(self, name: str, holder: str, seconds: float) -> bool:
+        now = _now()
+        current, until = self._leases.get(name, (holder, 0))
+        if current != holder and now < until:
+            return False
+        self._leases[name] = (holder, now + int(seconds * _SECOND))
+        return True
+
+    def _living(self, key: SessionKey, incarnation: str | None = None) -> _Life | None:
+        session = self._sessions.get(key)
+        life = session.living if session else None
+        return None if life is None or incarnation not in (None, life.record.incarnation) else life
 
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
-        session = self._sessions.get(key)
-        if session is None:
+        life = self._living(key)
+        if life is None:
             return None
-        record = session.record
+        record = life.record
         if tail is None:
             return Loaded(record)
-        newest = take_tail(session.walk_backwards(tail.usabilities), tail)
+        newest = take_tail(life.walk_backwards(tail.usabilities), tail)
         opening: list[StoredMessage] = []
         if tail.opening:
-            opening = take_opening(session.walk_by_seq(record.first_seq, record.opening_to), tail)
+            opening = take_opening(life.walk_by_seq(record.first_seq, record.opening_to), tail)
         if bodies_fit(newest, opening, tail.body_bytes):
             return Loaded(record, newest, opening)
         return Loaded(record, list(map(bare, newest)), list(map(bare, opening)))
@@ -157,31 +234,45 @@ class InMemoryStore(Store):
     async def read(
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]
     ) -> tuple[Record, Sequence[StoredMessage]] | None:
-        session = self._sessions.get(key)
-        if session is None or session.record.incarnation != incarnation:
+        life = self._living(key, incarnation)
+        if life is None:
             return None
-        is_visible = visibility(session.record)
-        return session.record, [session.messages[seq] for seq in seqs if seq in session.messages and is_visible(seq)]
+        is_visible = visibility(life.record)
+        return life.record, [life.messages[seq] for seq in seqs if seq in life.messages and is_visible(seq)]
 
     async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
-        session = self._sessions.get(key)
-        if session is None:
+        life = self._living(key)
+        if life is None:
             return None
-        walk = session.walk_by_seq(query.from_seq, query.to_seq, descending=query.descending)
+        walk = life.walk_by_seq(query.from_seq, query.to_seq, descending=query.descending)
         messages, more = take_page((message for message in walk if _matches(message, query)), query)
-        return MessagePage(session.record, messages, more)
+        return MessagePage(life.record, messages, more)
+
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        life = self._living(key, incarnation)
+        if life is None:
+            return None
+        walk = life.walk_by_seq(from_seq, to_seq, descending=True)
+        return life.record, [bare(message) for message in islice(walk, limit)]
 
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
-        session = self._sessions.get(key)
-        if session is None:
+        life = self._living(key)
+        if life is None:
             return []
-        return [bare(message) for message in islice(session.walk_backwards(usabilities), limit)]
+        return [bare(message) for message in islice(life.walk_backwards(usabilities), limit)]
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        life = self._living(key, incarnation)
+        if life is None:
+            return None
+        numbers = life.events.irange(after, None, (False, True))
+        return EventPage(life.record, [life.events[number] for number in islice(numbers, limit)])
 
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
         session = self._sessions.get(key)
-        if session is None:
-            return []
-        return [session.lookups[kind, id_] for id_ in dict.fromkeys(ids) if (kind, id_) in session.lookups]
+        return _found(session.lookups, [(kind, id_) for id_ in ids]) if session else []
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         return apply_chains(changes, self._apply)
@@ -189,81 +280,199 @@ class InMemoryStore(Store):
     def _apply(self, change: Change) -> Outcome:
         session = self._sessions.get(change.key)
         if session is not None:
-            known = [
-                session.lookups[lookup.kind, lookup.id]
-                for lookup in change.lookups
-                if (lookup.kind, lookup.id) in session.lookups
-            ]
+            known = _found(session.lookups, [(lookup.kind, lookup.id) for lookup in change.lookups])
             if known:
                 return Known(known)
-        if change.expected != (session.version if session else None):
-            return Conflict(session.record if session else None)
+        living = session.living if session else None
+        if change.expected != (living.version if living else None):
+            return Conflict(living.record if living else None)
+        staging = None
+        if change.staging:
+            if session is not None:
+                return Conflict()
+            staging = self._stagings.pop(change.staging, None)
+            if staging is None:
+                return Lost()
+        if change.record is None:
+            if session is not None:
+                self._die(change.key, session)
+            return Committed()
         if session is None:
-            session = self._be_born(change)
+            session = self._name(change.key)
+        if living is not None and living.record.incarnation == change.record.incarnation:
+            self._update(change.key, session, living, change.record)
         else:
-            self._update(change.key, session, change.record)
+            self._die(change.key, session)
+            living = self._be_born(change.key, session, change.record, staging)
         for head in change.completed:
-            session.complete(head)
+            living.turn(head, Usability.OPEN, Usability.USABLE)
+        for head in change.reopened:
+            living.turn(head, Usability.USABLE, Usability.OPEN)
+        for message in change.replaced:
+            living.replace(message)
         for message in change.messages:
-            session.put(message)
-        for lookup in change.lookups:
-            session.lookups[lookup.kind, lookup.id] = lookup
+            living.put(message)
+        for event in change.events:
+            living.events[event.number] = event
+            self._events.add((event.created, change.key, event.number))
+        session.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in change.lookups)
         return Committed()
 
-    def _be_born(self, change: Change) -> _Session:
-        key = change.key
-        session = _Session(len(self._sessions) + 1, change.record)
-        self._sessions[key] = session
+    def _name(self, key: SessionKey) -> _Session:
+        self._last_number += 1
+        session = self._sessions[key] = _Session(self._last_number)
         self._keys[session.number] = key
-        self._enlist(key, session)
-        self._agents[key.tenant].setdefault(key.agent, AgentRecord(key.tenant, key.agent))
         return session
 
-    def _update(self, key: SessionKey, session: _Session, record: Record) -> None:
-        if _listed(session.record) == _listed(record):
-            session.record = record
+    def _be_born(self, key: SessionKey, session: _Session, record: Record, staging: _Staging | None) -> _Life:
+        life = session.living = _Life(record)
+        if staging is not None:
+            for message in staging.messages.values():
+                life.put(message)
+            session.lookups = staging.lookups
+        session.user_id = record.user_id
+        if not session.dead:
+            self._buried.discard(key)
+        self._enlist(key, session, life)
+        self._agents[key.tenant].setdefault(key.agent, AgentRecord(key.tenant, key.agent))
+        return life
+
+    def _die(self, key: SessionKey, session: _Session) -> None:
+        life = session.living
+        if life is None:
+            return
+        self._delist(key, session, life)
+        for event in life.events.values():
+            self._events.remove((event.created, key, event.number))
+        session.living, session.ended = None, _now()
+        session.dead.append(_DeadLife(life, life.record.user_id, session.ended))
+        self._buried.add(key)
+
+    def _update(self, key: SessionKey, session: _Session, life: _Life, record: Record) -> None:
+        if _listed(life.record) == _listed(record):
+            life.record = record
         else:
-            self._delist(key, session)
-            session.record = record
-            self._enlist(key, session)
+            self._delist(key, session, life)
+            life.record = record
+            self._enlist(key, session, life)
+        session.user_id = record.user_id
 
-    def _enlist(self, key: SessionKey, session: _Session) -> None:
-        activity, user_id, removed_at = _listed(session.record)
-        for name in _list_names(key, user_id):
-            self._lists[name].add(Cursor(activity, session.number))
-        if removed_at is not None:
-            self._purgeable.add((removed_at, key))
+    def _enlist(self, key: SessionKey, session: _Session, life: _Life) -> None:
+        listed = _listed(life.record)
+        for name in _list_names(key, listed.user_id):
+            self._lists[name].add(Cursor(listed.activity, session.number))
+        for due, at in listed.due.items():
+            self._due[due].add((at, key))
 
-    def _delist(self, key: SessionKey, session: _Session) -> None:
-        activity, user_id, removed_at = _listed(session.record)
-        for name in _list_names(key, user_id):
-            self._lists[name].remove(Cursor(activity, session.number))
-        if removed_at is not None:
-            self._purgeable.remove((removed_at, key))
+    def _delist(self, key: SessionKey, session: _Session, life: _Life) -> None:
+        listed = _listed(life.record)
+        for name in _list_names(key, listed.user_id):
+            self._lists[name].remove(Cursor(listed.activity, session.number))
+        for due, at in listed.due.items():
+            self._due[due].remove((at, key))
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         found: list[tuple[SessionKey, Record]] = []
         place = Cursor.parse(query.after)
         for cursor in self._lists.get(_list_name(query), _NO_SESSIONS).irange(None, place, (True, False), reverse=True):
             key = self._keys[cursor.number]
-            if query.agent is None or query.agent == key.agent:
+            life = self._living(key)
+            if life is not None and (query.agent is None or query.agent == key.agent):
                 if len(found) == query.limit:
                     return SessionPage(found, str(place))
-                found.append((key, self._sessions[key].record))
+                found.append((key, life.record))
                 place = cursor
         return SessionPage(found, "")
 
-    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
-        return [key for _, key in islice(self._purgeable.irange(None, (removed_before,)), limit)]  # type: ignore[arg-type]
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        walk = self._due[due].irange(None, (before,))  # type: ignore[arg-type]
+        places = [(Cursor(at, self._sessions[key].number), key) for at, key in walk]
+        places.sort()
+        if after:
+            places = [place for place in places if place[0] > Cursor.parse(after)]
+        page = places[:limit]
+        return DuePage([key for _, key in page], str(page[-1][0]) if len(places) > limit else "")
 
     async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
-        session = self._sessions.get(key)
-        if session is None or session.record.incarnation != incarnation:
+        life = self._living(key, incarnation)
+        if life is None:
             return 0
-        seqs = list(islice(session.messages.irange(from_seq, to_seq), limit))
+        seqs = list(islice(life.messages.irange(from_seq, to_seq), limit))
         for seq in seqs:
-            session.take(seq)
+            life.take(seq)
         return len(seqs)
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        name = secrets.token_hex(16)
+        self._stagings[name] = _Staging(tenant, user_id, due)
+        return name
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        found = self._stagings.get(staging)
+        if found is None:
+            raise StagingLost(staging)
+        found.due = due
+        found.messages.update((message.seq, message) for message in messages)
+        found.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in lookups)
+
+    async def end_staging(self, staging: str) -> None:
+        self._stagings.pop(staging, None)
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        deleted = Deleted()
+        for name in [name for name, staging in self._stagings.items() if staging.due <= now]:
+            deleted += _emptied(self._stagings[name], limit - deleted.total)
+            if not self._stagings[name].messages and not self._stagings[name].lookups:
+                del self._stagings[name]
+        while self._events and deleted.total < limit and self._events[0][0] < now - limits.EVENT_SECONDS * _SECOND:
+            _, key, number = self._events.pop(0)
+            life = self._living(key)
+            assert life is not None
+            del life.events[number]
+            deleted += Deleted(events=1)
+        for key in list(self._buried):
+            session = self._sessions[key]
+            dead = [life for life in session.dead if life.ended < now - limits.PURGE_DELAY_SECONDS * _SECOND]
+            forgotten = session.living is None and session.ended < now - limits.LOOKUP_SECONDS * _SECOND
+            deleted += self._bury(key, session, dead, limit - deleted.total, forget=forgotten)
+        return deleted
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        deleted = Deleted()
+        for name in [
+            name for name, staging in self._stagings.items() if (staging.tenant, staging.user_id) == (tenant, user_id)
+        ]:
+            # At once, so that nobody adds to it any more.
+            staging = self._stagings.pop(name)
+            deleted += _emptied(staging, len(staging.messages) + len(staging.lookups))
+        for key in list(self._buried):
+            session = self._sessions[key]
+            if key.tenant == tenant:
+                dead = [life for life in session.dead if life.user_id == user_id]
+                forget = session.living is None and session.user_id == user_id
+                deleted += self._bury(key, session, dead, limit - deleted.total, forget=forget)
+        return deleted
+
+    def _bury(
+        self, key: SessionKey, session: _Session, dead: Sequence[_DeadLife], limit: int, *, forget: bool
+    ) -> Deleted:
+        """Deletes up to `limit` rows of dead lives, and then, to `forget` a name, its look-ups and the name itself."""
+        deleted = Deleted()
+        for ended in dead:
+            messages, events = ended.life.messages, ended.life.events
+            deleted += Deleted(messages=_shorten(messages, limit - deleted.total))
+            deleted += Deleted(events=_shorten(events, limit - deleted.total))
+            if not messages and not events:
+                session.dead.remove(ended)
+        if forget and not session.dead:
+            deleted += Deleted(lookups=_shorten(session.lookups, limit - deleted.total))
+            if not session.lookups and deleted.total < limit:
+                del self._sessions[key], self._keys[session.number]
+                self._buried.discard(key)
+                deleted += Deleted(sessions=1)
+        elif session.living is not None and not session.dead:
+            self._buried.discard(key)
+        return deleted
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         return self._agents.get(tenant, _NO_AGENTS).get(agent)
@@ -281,6 +490,27 @@ class InMemoryStore(Store):
         return [agents[name] for name in islice(agents.irange(after, None, (False, True)), limit)]
 
 
+def _now() -> int:
+    return time.time_ns() // 1_000
+
+
+def _found(lookups: Lookups, ids: Sequence[tuple[LookupKind, str]]) -> list[Lookup]:
+    return [lookups[id_] for id_ in dict.fromkeys(ids) if id_ in lookups]
+
+
+def _shorten(rows: MutableMapping[Any, Any], limit: int) -> int:
+    """Takes out up to `limit` rows. Returns: how many."""
+    taken = list(islice(rows, max(0, limit)))
+    for name in taken:
+        del rows[name]
+    return len(taken)
+
+
+def _emptied(staging: _Staging, limit: int) -> Deleted:
+    messages = _shorten(staging.messages, limit)
+    return Deleted(messages=messages, lookups=_shorten(staging.lookups, limit - messages))
+
+
 def _matches(message: StoredMessage, query: MessageQuery) -> bool:
     return (
         (not query.roles or message.role in query.roles)
@@ -290,10 +520,17 @@ def _matches(message: StoredMessage, query: MessageQuery) -> bool:
     )
 
 
-def _listed(record: Record) -> tuple[int, str, int | None]:
+class _Listed(NamedTuple):
     """What lists of sessions know of a record."""
-    removed_at = min(removed.removed_at for removed in record.removed) if record.removed else None
-    return record.activity, record.user_id, removed_at
+
+    activity: int
+    user_id: str
+    due: dict[Due, int]
+
+
+def _listed(record: Record) -> _Listed:
+    due = {Due.PURGE: record.purge_at, Due.EXPIRY: record.expiry_listed_at}
+    return _Listed(record.activity, record.user_id, {kind: at for kind, at in due.items() if at is not None})
 
 
 def _list_names(key: SessionKey, user_id: str) -> list[tuple[str, ...]]:

@@ -215,6 +215,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.appended or self.activity) + self.ttl if self.ttl else None
 
     @property
+    def expiry_listed_at(self) -> int | None:
+        """The time under which an index of expiries holds the session: it moves with `activity`, and may be earlier."""
+        return self.activity + self.ttl if self.ttl else None
+
+    @property
+    def purge_at(self) -> int | None:
+        """The time under which an index of purges holds the session: its earliest removal; None for none."""
+        return min(removed.removed_at for removed in self.removed) if self.removed else None
+
+    @property
     def open_state(self) -> OpenState:
         """The calls and groups that wait for results, decoded."""
         return _OPEN_DECODER.decode(self.open)

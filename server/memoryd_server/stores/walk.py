@@ -117,4 +117,5 @@ def bare(entry: Entry) -> Entry:
         entry.calls,
         entry.answers,
         entry.prior_user,
+        entry.undo,
     )

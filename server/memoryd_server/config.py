@@ -22,7 +22,9 @@ ENV_PREFIX: Final = "MEMORYD_"
 CONFIG_FILE_ENV: Final = "MEMORYD_CONFIG"
 """Environment variable with the path of the TOML file, when no flag names it."""
 
-CLIENT_ENV: Final = frozenset({"MEMORYD_ADDRESS", "MEMORYD_STORE", CONFIG_FILE_ENV})
+CLIENT_ENV: Final = frozenset(
+    {"MEMORYD_ADDRESS", "MEMORYD_STORE", "MEMORYD_TOKEN", "MEMORYD_CA", "MEMORYD_TLS", CONFIG_FILE_ENV}
+)
 """Variables of the same prefix that are not settings of the server."""
 
 DEFAULT_STORE: Final = "default"
@@ -52,6 +54,11 @@ class Settings(BaseSettings):
     )
 
     listen: str = Field("127.0.0.1:7600", description="address and port to listen on; port 0 takes a free one")
+    metrics_listen: str | None = Field(
+        None,
+        description="address and port to serve metrics for Prometheus on, over plain HTTP; port 0 takes a free one; "
+        "default: not served",
+    )
     insecure: bool = Field(
         False, description="listen outside of loopback although callers are neither authenticated nor encrypted"
     )
@@ -89,10 +96,11 @@ class Settings(BaseSettings):
         file = _FileSource(cls, _current_file)
         return init_settings, env_settings, file
 
-    @field_validator("listen")
+    @field_validator("listen", "metrics_listen")
     @classmethod
-    def _listen_is_an_address(cls, value: str) -> str:
-        split_address(value)
+    def _listens_at_an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
         return value
 
     @field_validator("stores")
@@ -291,7 +299,8 @@ def describe(
                 lines.append(SettingLine(f"stores.{store}", value, sources.of(name), field.description or ""))
             continue
         current = settings.effective_default_store if name == "default_store" else getattr(settings, name)
-        lines.append(SettingLine(name, str(current), sources.of(name), field.description or ""))
+        value = "(none)" if current is None else str(current)
+        lines.append(SettingLine(name, value, sources.of(name), field.description or ""))
     return lines
 
 

@@ -220,7 +220,11 @@ class ServerDraining(Unavailable):
 
 
 class ServerUnavailable(Unavailable):
-    """No server answers at the client's address, or the two do not agree on TLS; the text says which, if gRPC tells."""
+    """No server answers at the client's address."""
+
+
+class TlsFailed(ServerUnavailable):
+    """Client and server do not agree on TLS, or the client does not trust the server's certificate."""
 
 
 class DeadlineExceeded(MemorydError):
@@ -346,7 +350,7 @@ def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float
         return kind(text, code=code, reason=info.reason, metadata=info.metadata)
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return ServerUnavailable(_unreachable(address, text), code=code)
+            return _unreachable(address, text, code)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(
                 f"{method.name} did not end within {timeout:g} s at {address}. {_SLOW[method.retried]}",
@@ -364,14 +368,15 @@ def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float
             )
 
 
-def _unreachable(address: str, text: str) -> str:
+def _unreachable(address: str, text: str, code: grpc.StatusCode) -> ServerUnavailable:
     """What keeps a client from its server, as far as gRPC's text tells."""
-    for sign, what in _SIGNS_OF_TLS:
+    for sign, meaning in _SIGNS_OF_TLS:
         if re.search(sign, text):
-            return f"{what.format(address=address)} (gRPC: {text})"
-    return (
+            return TlsFailed(f"{meaning.format(address=address)} (gRPC: {text})", code=code)
+    return ServerUnavailable(
         f"no memoryd server answers at {address}: {text}. Start one with `memoryd serve`, or give the client the "
-        f"address of one that runs"
+        f"address of one that runs",
+        code=code,
     )
 
 

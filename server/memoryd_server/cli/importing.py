@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memoryd_server.cli.options import DEFAULT_ADDRESS, NO_VALUE, Address, Format, Store
+from memoryd_server.cli.options import NO_VALUE, Format, Server, talks_to_a_server
 from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import Failure, err, out, tell
 
@@ -19,6 +19,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 
+@talks_to_a_server
 def import_(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="JSON Lines files; - is standard input.", show_default=False)
@@ -45,8 +46,8 @@ def import_(
             help="Pass over bad lines, and count them, instead of stopping at the first.",
         ),
     ] = False,
-    address: Address = DEFAULT_ADDRESS,
-    store: Store = None,
+    *,
+    server: Server,
 ) -> None:
     """Bring transcripts into a server, each exactly once.
 
@@ -66,10 +67,10 @@ def import_(
     if agent is None and STDIN in files:
         raise Failure("standard input has no name: say whose sessions these are, with --agent NAME", status=2)
     sources = [Source(path, format, path.stem if agent is None else agent) for path in files]
-    _run(sources, address, store, user=user, skip_bad=skip_bad)
+    _run(sources, server, user=user, skip_bad=skip_bad)
 
 
-def _run(sources: "list[Source]", address: str, store: str | None, *, user: str, skip_bad: bool) -> None:
+def _run(sources: "list[Source]", server: Server, *, user: str, skip_bad: bool) -> None:
     import asyncio
 
     from memoryd import MemorydError
@@ -82,7 +83,7 @@ def _run(sources: "list[Source]", address: str, store: str | None, *, user: str,
     began = time.monotonic()
 
     async def run(meter: Meter) -> None:
-        async with async_client(address, store) as client:
+        async with async_client(server) as client:
             await transfer(client, sources, tally, meter, user=user, skip_bad=skip_bad)
 
     try:
@@ -96,7 +97,7 @@ def _run(sources: "list[Source]", address: str, store: str | None, *, user: str,
     except OSError as error:
         raise Failure(f"{one_line(str(error.filename))} cannot be read: {error.strerror}.\n{_so_far(tally)}") from error
     except MemorydError as error:
-        raise Failure(f"{failure(error, address)}.\n{_so_far(tally)} {_REPEAT}") from error
+        raise Failure(f"{failure(error, server.address)}.\n{_so_far(tally)} {_REPEAT}") from error
     except KeyboardInterrupt as interrupt:
         raise Failure(f"interrupted.\n{_so_far(tally)} {_REPEAT}", status=INTERRUPTED) from interrupt
     _summarize(tally, time.monotonic() - began)

@@ -1,8 +1,12 @@
 """The options that several commands share."""
 
+import functools
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -34,20 +38,87 @@ def up_to(largest: int) -> Callable[[int | None], int | None]:
     return check
 
 
-Address = Annotated[
-    str,
-    typer.Option(metavar="HOST:PORT", envvar="MEMORYD_ADDRESS", help="The server's address.", rich_help_panel=SERVER),
-]
-Store = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        envvar="MEMORYD_STORE",
-        help="The server's store; without it, the server's default.",
-        rich_help_panel=SERVER,
-        show_default=False,
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Whom a command talks to, and how: each field is an option of every command that `talks_to_a_server`."""
+
+    address: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", envvar="MEMORYD_ADDRESS", help="The server's address.", rich_help_panel=SERVER
+        ),
+    ] = DEFAULT_ADDRESS
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="MEMORYD_STORE",
+            help="The server's store; without it, the server's default.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file that holds your token, or the environment's MEMORYD_TOKEN holds it.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="MEMORYD_CA",
+            help="Use TLS; the file holds the certificate of the server's CA.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            metavar=NO_VALUE,
+            envvar="MEMORYD_TLS",
+            help="Use TLS; the server's certificate is from a public CA.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False
+    allow_token_without_tls: Annotated[
+        bool,
+        typer.Option(
+            "--allow-token-without-tls",
+            metavar=NO_VALUE,
+            help="Send the token unencrypted to another machine.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False
+
+
+def talks_to_a_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `Server`, behind its own; it gets them as its argument `server`."""
+    types = get_type_hints(Server, include_extras=True)
+    added = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
+        for field in fields(Server)
+    ]
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        server = Server(**{parameter.name: given.pop(parameter.name) for parameter in added})
+        command(**given, server=server)
+
+    shown = [parameter for parameter in own.parameters.values() if parameter.name != "server"]
+    run.__signature__ = own.replace(parameters=[*shown, *added])  # type: ignore[attr-defined]
+    return run
+
+
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)]
 AgentOfSession = Annotated[
     str | None,

@@ -5,24 +5,24 @@ from typing import Annotated
 import typer
 
 from memoryd_server.cli.options import (
-    DEFAULT_ADDRESS,
     LARGEST_LIST,
     LARGEST_MESSAGE_LIMIT,
     LARGEST_SEQ,
     LARGEST_TOKEN_LIMIT,
     NO_VALUE,
-    Address,
     AgentOfSession,
     AsJson,
     OpenCalls,
     Oversize,
+    Server,
     SessionId,
-    Store,
+    talks_to_a_server,
     up_to,
 )
 from memoryd_server.cli.terminal import Failure
 
 
+@talks_to_a_server
 def sessions(
     agent: Annotated[
         str, typer.Option("--agent", "-a", metavar="NAME", help="Only sessions of this agent.", show_default=False)
@@ -32,8 +32,8 @@ def sessions(
         int, typer.Option("--limit", "-n", callback=up_to(LARGEST_LIST), metavar="N", help="At most so many.")
     ] = 20,
     as_json: AsJson = False,
-    address: Address = DEFAULT_ADDRESS,
-    store: Store = None,
+    *,
+    server: Server,
 ) -> None:
     """List sessions, the one with the newest activity first.
 
@@ -44,10 +44,11 @@ def sessions(
     from memoryd_server.cli.connecting import connected
     from memoryd_server.cli.listing import show_sessions
 
-    with connected(address, store) as client:
+    with connected(server) as client:
         show_sessions(client, agent=agent, user=user, limit=limit, as_json=as_json)
 
 
+@talks_to_a_server
 def history(
     session: SessionId,
     agent: AgentOfSession = None,
@@ -68,8 +69,8 @@ def history(
         bool, typer.Option("--full", metavar=NO_VALUE, help="Whole messages instead of one line each.")
     ] = False,
     as_json: AsJson = False,
-    address: Address = DEFAULT_ADDRESS,
-    store: Store = None,
+    *,
+    server: Server,
 ) -> None:
     """Show the messages of a session, the newest last.
 
@@ -80,11 +81,12 @@ def history(
     from memoryd_server.cli.connecting import connected
     from memoryd_server.cli.listing import Part, show_history
 
-    with connected(address, store) as client:
+    with connected(server) as client:
         part = Part(from_seq, to_seq, None if every else limit)
         show_history(client, session, agent, part, full=full, as_json=as_json)
 
 
+@talks_to_a_server
 def window(
     session: SessionId,
     agent: AgentOfSession = None,
@@ -141,8 +143,8 @@ def window(
     ] = None,
     rows: Annotated[int, typer.Option(min=10, metavar="N", help="Messages to draw, about; more are folded.")] = 60,
     as_json: AsJson = False,
-    address: Address = DEFAULT_ADDRESS,
-    store: Store = None,
+    *,
+    server: Server,
 ) -> None:
     """Draw a session's history with the window marked: what a run would be given, what not, and why.
 
@@ -159,7 +161,7 @@ def window(
     from memoryd_server.cli.connecting import connected
     from memoryd_server.cli.window_view import show_window
 
-    with connected(address, store) as client:
+    with connected(server) as client:
         show_window(
             client,
             session,

@@ -299,7 +299,13 @@ class Lost:
     """The change's staging is gone. Nothing of the change is made."""
 
 
-Outcome = Committed | Conflict | Known | Lost
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The change's staging cannot become a session of this name, which is dead, and whose look-ups still hold. Nothing of
+    the change is made."""
+
+
+Outcome = Committed | Conflict | Known | Lost | Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +400,8 @@ class HistoryStore(ABC):
         point to. A change of `user_id` moves the session between the lists of users. `removed` and `ttl` make the
         session appear in `list_due`. A death takes it out of all lists at once.
 
-        A birth from a staging is a Conflict when the name is in use, or was within the time that its look-ups hold; the
-        staging then stays as it is.
+        A birth from a staging is a Conflict when the session exists, and Taken when it does not, but something of its name is
+        still stored; the staging then stays as it is.
 
         An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since
         a repeated compare-and-set would answer Conflict for a change that was made.
@@ -433,9 +439,7 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
-    async def stage(
-        self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int
-    ) -> None:
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
         """Adds to a staging, all or nothing, and puts off its `due`. Adding what is there already changes nothing.
 
         Raises: StagingLost, StoreUnavailable.
@@ -599,6 +603,7 @@ __all__ = [
     "StoreUnavailable",
     "StoredMessage",
     "Tail",
+    "Taken",
     "Usability",
     "Version",
 ]

@@ -37,6 +37,7 @@ from memoryd_server.stores.base import (
     StoreCapability,
     StoreInfo,
     Tail,
+    Taken,
     Version,
 )
 from memoryd_server.stores.chains import apply_chains
@@ -289,7 +290,7 @@ class InMemoryStore(Store):
         staging = None
         if change.staging:
             if session is not None:
-                return Conflict()
+                return Taken()
             staging = self._stagings.pop(change.staging, None)
             if staging is None:
                 return Lost()

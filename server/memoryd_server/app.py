@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
 import structlog
 import uvloop
-from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from memoryd.v1 import (
@@ -44,8 +44,13 @@ from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
 from memoryd_server.services.store_service import StoreService
 from memoryd_server.services.window_service import WindowService
-from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.base import Store, StoreInfo, StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.measured import measure
 from memoryd_server.stores.registry import create_store
+
+if TYPE_CHECKING:
+    from memoryd_server.metrics import Metrics
+    from memoryd_server.metrics.exposition import Exposition
 
 MIN_PING_INTERVAL_MS: Final = 10_000
 """Clients may send keepalive pings this often (design section 9)."""
@@ -60,8 +65,8 @@ STATUS_SECONDS: Final = 1.0
 CLEANUP_SECONDS: Final = 5.0
 """How long handlers that were ended by the drain may take for their last steps."""
 
-SERVICES: Final = tuple(
-    module.DESCRIPTOR.services_by_name[name].full_name
+_OURS: Final = tuple(
+    module.DESCRIPTOR.services_by_name[name]
     for module, name in (
         (history_service_pb2, "HistoryService"),
         (window_service_pb2, "WindowService"),
@@ -69,9 +74,18 @@ SERVICES: Final = tuple(
         (store_service_pb2, "StoreService"),
     )
 )
+
+SERVICES: Final = tuple(service.full_name for service in _OURS)
 """Full names of the services of memoryd."""
 
 REFLECTION_V1: Final = "grpc.reflection.v1.ServerReflection"
+
+METHODS: Final = (
+    *(f"/{service.full_name}/{method.name}" for service in _OURS for method in service.methods),
+    *(f"/grpc.health.v1.Health/{method.name}" for method in health_pb2.DESCRIPTOR.services_by_name["Health"].methods),
+    *(f"/{service}/ServerReflectionInfo" for service in (REFLECTION_V1, reflection.SERVICE_NAME)),
+)
+"""The methods that the server may have, as gRPC writes them."""
 
 _log: Final = structlog.stdlib.get_logger("memoryd")
 
@@ -87,11 +101,22 @@ class App:
     draining: Draining
     address: str
     """The host and port that it is bound to."""
+    exposition: Exposition | None = None
+    """The port of the metrics, if they are served."""
+
+
+def create_metrics(settings: Settings) -> Metrics | None:
+    """The metrics of a server; None when nobody is to read any, and then nothing is counted."""
+    if settings.metrics_listen is None:
+        return None
+    from memoryd_server.metrics import Metrics
+
+    return Metrics(METHODS)
 
 
 @asynccontextmanager
-async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
-    """Opens all configured stores, and closes them at the end.
+async def open_stores(settings: Settings, metrics: Metrics | None = None) -> AsyncIterator[Stores]:
+    """Opens all configured stores, and closes them at the end. What they do is counted in `metrics`.
 
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
@@ -109,12 +134,22 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
                 info = await store.open()
             except StoreMisconfigured as error:
                 raise SettingsError(f"Store {name!r}: {error}") from error
-            runtimes[name] = Runtime(name, store, info, defaults)
+            runtimes[name] = _runtime(name, store, info, defaults, metrics)
             opened.push_async_callback(runtimes[name].close)
             _log.info("store opened", store=name, type=info.type, url=mask_url(store_settings.url))
             if not info.durable:
                 _log.warning("this store keeps nothing beyond the end of this process", store=name)
         yield Stores(runtimes, settings.effective_default_store)
+
+
+def _runtime(name: str, store: Store, info: StoreInfo, defaults: Defaults, metrics: Metrics | None) -> Runtime:
+    if metrics is None:
+        return Runtime(name, store, info, defaults)
+    instruments = metrics.of_store(name)
+    measure(store, instruments)
+    runtime = Runtime(name, store, info, defaults, instruments)
+    instruments.watch(store, lambda: runtime.committer.backlog)
+    return runtime
 
 
 def _make_data_directory(path: Path) -> None:
@@ -127,8 +162,13 @@ def _make_data_directory(path: Path) -> None:
         ) from error
 
 
-def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> App:
-    """Builds the server and binds its port.
+def build(
+    settings: Settings,
+    stores: Stores,
+    extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
+    metrics: Metrics | None = None,
+) -> App:
+    """Builds the server and binds its ports.
 
     `extra_handlers` are served through the same interceptors (the benchmarks measure their floor with one).
 
@@ -136,7 +176,7 @@ def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.Gene
     """
     in_flight, draining = InFlight(), Draining()
     server = grpc.aio.server(
-        interceptors=chain(in_flight, draining),
+        interceptors=chain(in_flight, draining, None if metrics is None else metrics.calls),
         options=[
             ("grpc.max_receive_message_length", limits.MAX_REQUEST_BYTES),
             ("grpc.max_send_message_length", -1),
@@ -164,7 +204,23 @@ def build(settings: Settings, stores: Stores, extra_handlers: Sequence[grpc.Gene
             f"listen: cannot listen on {settings.listen}: the port is taken, or the host is not this machine's; stop "
             "the other server, or choose another port with --listen (MEMORYD_LISTEN)"
         ) from error
-    return App(server, stores, health, in_flight, draining, f"{host}:{bound}")
+    exposition = _exposition(settings, metrics, in_flight)
+    return App(server, stores, health, in_flight, draining, f"{host}:{bound}", exposition)
+
+
+def _exposition(settings: Settings, metrics: Metrics | None, in_flight: InFlight) -> Exposition | None:
+    if metrics is None or settings.metrics_listen is None:
+        return None
+    from memoryd_server.metrics.exposition import Exposition
+
+    metrics.watch_calls_in_flight(lambda: in_flight.count)
+    try:
+        return Exposition(metrics.registry, *split_address(settings.metrics_listen))
+    except OSError as error:
+        raise SettingsError(
+            f"metrics_listen: cannot listen on {settings.metrics_listen} ({error.strerror}): choose another port with "
+            "--metrics-listen (MEMORYD_METRICS_LISTEN)"
+        ) from error
 
 
 def _add_reflection(server: grpc.aio.Server) -> None:
@@ -192,9 +248,10 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_, stop.set)
-    async with open_stores(settings) as stores:
+    metrics = create_metrics(settings)
+    async with open_stores(settings, metrics) as stores:
         await asyncio.to_thread(tokens.counter, settings.tokenizer)
-        app = build(settings, stores)
+        app = build(settings, stores, metrics=metrics)
         await app.server.start()
         background = [
             asyncio.create_task(app.health.refresh_for_ever(), name="health"),
@@ -204,6 +261,9 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         gc.collect()
         gc.freeze()
         _log.info("serving", address=app.address, pid=os.getpid())
+        if app.exposition is not None:
+            app.exposition.start()
+            _log.info("serving metrics", address=app.exposition.address)
         if started is not None:
             started(app)
         await stop.wait()
@@ -211,6 +271,8 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        if app.exposition is not None:
+            await asyncio.to_thread(app.exposition.close)
     _log.info("stopped")
 
 
@@ -243,6 +305,8 @@ async def _in_time(waiting: Awaitable[None], seconds: float) -> bool:
 def _tell(app: App) -> None:
     """Says on standard output where the server can be reached; with port 0, nobody else knows."""
     sys.stdout.write(f"memoryd serves on {app.address}\n")
+    if app.exposition is not None:
+        sys.stdout.write(f"memoryd serves metrics on http://{app.exposition.address}/metrics\n")
     sys.stdout.flush()
 
 

@@ -21,6 +21,13 @@ WRONG_SETTING = 2
 """The exit status for a setting that is wrong, as for a flag that does not exist."""
 
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")]
+MetricsListen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where to serve metrics for Prometheus, over plain HTTP; port 0 takes a free one. Not served by default.",
+    ),
+]
 Store = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,6 +96,7 @@ def _named_store(text: str) -> tuple[str, dict[str, str]]:
 
 def serve(
     listen: Listen = None,
+    metrics_listen: MetricsListen = None,
     store: Store = None,
     default_store: DefaultStore = None,
     data_dir: DataDir = None,
@@ -114,6 +122,7 @@ def serve(
         config,
         store,
         listen=listen,
+        metrics_listen=metrics_listen,
         default_store=default_store,
         data_dir=data_dir,
         tokenizer=tokenizer,
@@ -130,6 +139,7 @@ def serve(
 
 def config(
     listen: Listen = None,
+    metrics_listen: MetricsListen = None,
     store: Store = None,
     default_store: DefaultStore = None,
     data_dir: DataDir = None,
@@ -154,6 +164,7 @@ def config(
         config,
         store,
         listen=listen,
+        metrics_listen=metrics_listen,
         default_store=default_store,
         data_dir=data_dir,
         tokenizer=tokenizer,

@@ -12,11 +12,15 @@ from memoryd_server.interceptors.deadline import Deadline
 from memoryd_server.interceptors.draining import Draining
 from memoryd_server.interceptors.error_boundary import ErrorBoundary
 from memoryd_server.interceptors.in_flight import InFlight
+from memoryd_server.interceptors.metrics import CallMeter, CallMetrics
 
 
-def chain(in_flight: InFlight, draining: Draining) -> Sequence[grpc.aio.ServerInterceptor]:
-    """The interceptors, outermost first (design section 9)."""
-    return (in_flight, Correlation(), AccessLog(), ErrorBoundary(), draining, Deadline())
+def chain(
+    in_flight: InFlight, draining: Draining, meter: CallMeter | None = None
+) -> Sequence[grpc.aio.ServerInterceptor]:
+    """The interceptors, outermost first (design section 9). Without a meter nobody counts calls."""
+    metrics = () if meter is None else (CallMetrics(meter),)
+    return (in_flight, Correlation(), AccessLog(), *metrics, ErrorBoundary(), draining, Deadline())
 
 
 __all__ = ["Draining", "InFlight", "chain"]

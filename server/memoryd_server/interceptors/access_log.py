@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-import grpc
 import structlog
 
-from memoryd_server.interceptors.wrapping import Context, WrappingInterceptor
+from memoryd_server.interceptors.statuses import status_of
+from memoryd_server.interceptors.wrapping import ENDLESS, Context, WrappingInterceptor
+
+SLOW_SECONDS: Final = 1.0
+"""From when on a call that ended well is logged at INFO too."""
+
+_MAX_METHOD_CHARACTERS: Final = 256
+"""Callers make up the names of methods that the server does not have."""
 
 _NAME: Final = "memoryd.access"
 _log: Final = structlog.stdlib.get_logger(_NAME)
@@ -25,25 +30,19 @@ class AccessLog(WrappingInterceptor):
 
     @asynccontextmanager
     async def around(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Logs the call when it has ended: successes at DEBUG, others at INFO."""
+        """Logs the call when it has ended: successes at DEBUG, slow ones and all others at INFO."""
         started = time.perf_counter()
         try:
             yield
-        except (asyncio.CancelledError, GeneratorExit):  # The latter in a stream that its caller gave up.
-            _log.info("call", method=method, status="CANCELLED", ms=_since(started))
+        except BaseException as error:
+            _tell(logging.INFO, method, status_of(context, error), started)
             raise
-        except BaseException:
-            code: object = context.code()
-            _log.info(
-                "call",
-                method=method,
-                status=code.name if isinstance(code, grpc.StatusCode) else code,
-                ms=_since(started),
-            )
-            raise
-        if _levels.isEnabledFor(logging.DEBUG):  # On the path of every call, so not left to the logger.
-            _log.debug("call", method=method, status="OK", ms=_since(started))
+        slow = time.perf_counter() - started >= SLOW_SECONDS and not method.startswith(ENDLESS)
+        level = logging.INFO if slow else logging.DEBUG
+        if _levels.isEnabledFor(level):  # On the path of every call, so not left to the logger.
+            _tell(level, method, status_of(context, None), started)
 
 
-def _since(started: float) -> float:
-    return round((time.perf_counter() - started) * 1_000, 3)
+def _tell(level: int, method: str, status: str, started: float) -> None:
+    milliseconds = round((time.perf_counter() - started) * 1_000, 3)
+    _log.log(level, "call", method=method[:_MAX_METHOD_CHARACTERS], status=status, ms=milliseconds)

@@ -16,8 +16,8 @@ Rules that hold for every method:
 - Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
   session's incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
-- Look-ups live as long as the session's name is in use and at least 24 hours beyond its last death (invariant 2), unless
-  they are erased: no method drops them one by one.
+- Look-ups live as long as the session's name is in use and at least 24 hours beyond its last death (invariant 2), but not
+  beyond an erasure: no method drops them one by one.
 - `expires_at` of a record is for the engine: until a commit ends the life, a store answers an expired session.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
 - A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
@@ -254,8 +254,8 @@ class Change:
     messages: Sequence[StoredMessage] = ()
     """New messages, by seq."""
     replaced: Sequence[StoredMessage] = ()
-    """Stored messages that get other bodies: name, content, metadata, extra, redaction, tokens and size are replaced; all
-    else is as stored."""
+    """Stored messages that get other bodies: name, content, metadata, extra, redaction, tokens and size are replaced,
+    and all else is as stored."""
     completed: Sequence[int] = ()
     """Heads of groups whose last call is answered: their stored messages turn from OPEN to USABLE."""
     reopened: Sequence[int] = ()
@@ -265,7 +265,7 @@ class Change:
     staging: str = ""
     """The staging whose messages and look-ups become those of the session that this change gives birth to."""
     lookups: Sequence[Lookup] = ()
-    """Ids that must all be new in the session, in this life and in any before. Their look-ups are about the new life."""
+    """Ids that must all be new in the session, in this life and in any before."""
 
     @property
     def expected(self) -> Version | None:
@@ -301,8 +301,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The change's staging cannot become a session of this name, which is dead, and whose look-ups still hold. Nothing of
-    the change is made."""
+    """The change's staging cannot become a session of this name: there is none, but something of the name is still
+    stored. Nothing of the change is made.
+    """
 
 
 Outcome = Committed | Conflict | Known | Lost | Taken
@@ -400,8 +401,8 @@ class HistoryStore(ABC):
         point to. A change of `user_id` moves the session between the lists of users. `removed` and `ttl` make the
         session appear in `list_due`. A death takes it out of all lists at once.
 
-        A birth from a staging is a Conflict when the session exists, and Taken when it does not, but something of its name is
-        still stored; the staging then stays as it is.
+        A birth from a staging is a Conflict when the session exists, and Taken when it does not, but something of its
+        name is still stored; the staging then stays as it is.
 
         An adapter never sends a commit again unless it recognises its own: automatic retries of drivers are off, since
         a repeated compare-and-set would answer Conflict for a change that was made.
@@ -462,8 +463,8 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def sweep(self, now: int, limit: int) -> Deleted:
-        """Deletes up to about `limit` rows that nobody can reach any more, without looking into any record: what lives held
-        that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that are due; events older than
+        """Deletes up to about `limit` rows that nobody can reach any more, without looking into any record: what lives
+        held that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that are due; events older than
         `limits.EVENT_SECONDS`; look-ups of names that have been dead for `limits.LOOKUP_SECONDS`, and these names.
 
         Idempotent, and safe beside any other call. Costs O(limit).
@@ -474,9 +475,9 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        """Deletes up to about `limit` rows of what is left of a user: all that dead lives of sessions of this user hold,
-        look-ups, events and names included (of a name that lives on, the dead lives' messages and events), and the
-        user's stagings. Living sessions are not touched.
+        """Deletes up to about `limit` rows of what is left of a user: messages, events and look-ups of dead lives that were
+        this user's when they ended, also where the name lives on with another user; names that are dead; and the user's
+        stagings. Living sessions are not touched.
 
         When this returns nothing, no byte of these is left in the database's tables.
 

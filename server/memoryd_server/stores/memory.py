@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import time
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -84,6 +84,8 @@ class _Life:
     )
     """The messages of each usability in reading order."""
     events: SortedDict[int, Event] = field(default_factory=SortedDict)
+    lookups: Lookups = field(default_factory=dict)
+    """Those that began in this life."""
 
     @property
     def version(self) -> Version:
@@ -136,7 +138,7 @@ class _Life:
 
 @dataclass(slots=True, eq=False)
 class _DeadLife:
-    """What a life held that ended."""
+    """What a life held that ended: its look-ups stay as long as the name is in use."""
 
     life: _Life
     user_id: str
@@ -149,12 +151,14 @@ class _Session:
 
     number: int
     living: _Life | None = None
-    lookups: Lookups = field(default_factory=dict)
     dead: list[_DeadLife] = field(default_factory=list)
-    user_id: str = ""
-    """The owner: of the living session, or of the last one that lived."""
     ended: int = 0
     """When the last life ended."""
+
+    def find(self, ids: Sequence[tuple[LookupKind, str]]) -> list[Lookup]:
+        living = [self.living.lookups] if self.living else []
+        lookups = ChainMap(*living, *(dead.life.lookups for dead in self.dead))
+        return [lookups[id_] for id_ in dict.fromkeys(ids) if id_ in lookups]
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +181,7 @@ class InMemoryStore(Store):
         self._events: SortedList[tuple[int, SessionKey, int]] = SortedList()
         """Time, session and number of the events of living sessions."""
         self._buried: set[SessionKey] = set()
-        """Names with dead lives, or without a living one."""
+        """Names with dead lives."""
         self._stagings: dict[str, _Staging] = {}
         self._agents: defaultdict[str, SortedDict[str, AgentRecord]] = defaultdict(SortedDict)
         self._leases: dict[str, tuple[str, int]] = {}
@@ -273,7 +277,7 @@ class InMemoryStore(Store):
 
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
         session = self._sessions.get(key)
-        return _found(session.lookups, [(kind, id_) for id_ in ids]) if session else []
+        return session.find([(kind, id_) for id_ in ids]) if session else []
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         return apply_chains(changes, self._apply)
@@ -281,7 +285,7 @@ class InMemoryStore(Store):
     def _apply(self, change: Change) -> Outcome:
         session = self._sessions.get(change.key)
         if session is not None:
-            known = _found(session.lookups, [(lookup.kind, lookup.id) for lookup in change.lookups])
+            known = session.find([(lookup.kind, lookup.id) for lookup in change.lookups])
             if known:
                 return Known(known)
         living = session.living if session else None
@@ -316,7 +320,7 @@ class InMemoryStore(Store):
         for event in change.events:
             living.events[event.number] = event
             self._events.add((event.created, change.key, event.number))
-        session.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in change.lookups)
+        living.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in change.lookups)
         return Committed()
 
     def _name(self, key: SessionKey) -> _Session:
@@ -330,10 +334,7 @@ class InMemoryStore(Store):
         if staging is not None:
             for message in staging.messages.values():
                 life.put(message)
-            session.lookups = staging.lookups
-        session.user_id = record.user_id
-        if not session.dead:
-            self._buried.discard(key)
+            life.lookups = staging.lookups
         self._enlist(key, session, life)
         self._agents[key.tenant].setdefault(key.agent, AgentRecord(key.tenant, key.agent))
         return life
@@ -356,7 +357,6 @@ class InMemoryStore(Store):
             self._delist(key, session, life)
             life.record = record
             self._enlist(key, session, life)
-        session.user_id = record.user_id
 
     def _enlist(self, key: SessionKey, session: _Session, life: _Life) -> None:
         listed = _listed(life.record)
@@ -421,10 +421,10 @@ class InMemoryStore(Store):
 
     async def sweep(self, now: int, limit: int) -> Deleted:
         deleted = Deleted()
-        for name in [name for name, staging in self._stagings.items() if staging.due <= now]:
-            deleted += _emptied(self._stagings[name], limit - deleted.total)
-            if not self._stagings[name].messages and not self._stagings[name].lookups:
+        for name, staging in list(self._stagings.items()):
+            if staging.due <= now and deleted.total < limit:
                 del self._stagings[name]
+                deleted += Deleted(messages=len(staging.messages), lookups=len(staging.lookups))
         while self._events and deleted.total < limit and self._events[0][0] < now - limits.EVENT_SECONDS * _SECOND:
             _, key, number = self._events.pop(0)
             life = self._living(key)
@@ -433,46 +433,42 @@ class InMemoryStore(Store):
             deleted += Deleted(events=1)
         for key in list(self._buried):
             session = self._sessions[key]
-            dead = [life for life in session.dead if life.ended < now - limits.PURGE_DELAY_SECONDS * _SECOND]
-            forgotten = session.living is None and session.ended < now - limits.LOOKUP_SECONDS * _SECOND
-            deleted += self._bury(key, session, dead, limit - deleted.total, forget=forgotten)
+            for dead in session.dead:
+                if dead.ended < now - limits.PURGE_DELAY_SECONDS * _SECOND:
+                    deleted += _emptied(dead.life, limit - deleted.total)
+            if session.living is None and session.ended < now - limits.LOOKUP_SECONDS * _SECOND:
+                deleted += self._forget(key, session, session.dead, limit - deleted.total)
         return deleted
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
         deleted = Deleted()
-        for name in [
-            name for name, staging in self._stagings.items() if (staging.tenant, staging.user_id) == (tenant, user_id)
-        ]:
-            # At once, so that nobody adds to it any more.
-            staging = self._stagings.pop(name)
-            deleted += _emptied(staging, len(staging.messages) + len(staging.lookups))
+        for name, staging in list(self._stagings.items()):
+            if (staging.tenant, staging.user_id) == (tenant, user_id):
+                # At once, so that nobody adds to it any more.
+                del self._stagings[name]
+                deleted += Deleted(messages=len(staging.messages), lookups=len(staging.lookups))
         for key in list(self._buried):
-            session = self._sessions[key]
             if key.tenant == tenant:
+                session = self._sessions[key]
                 dead = [life for life in session.dead if life.user_id == user_id]
-                forget = session.living is None and session.user_id == user_id
-                deleted += self._bury(key, session, dead, limit - deleted.total, forget=forget)
+                deleted += self._forget(key, session, dead, limit - deleted.total)
         return deleted
 
-    def _bury(
-        self, key: SessionKey, session: _Session, dead: Sequence[_DeadLife], limit: int, *, forget: bool
-    ) -> Deleted:
-        """Deletes up to `limit` rows of dead lives, and then, to `forget` a name, its look-ups and the name itself."""
+    def _forget(self, key: SessionKey, session: _Session, dead: Sequence[_DeadLife], limit: int) -> Deleted:
+        """Deletes up to `limit` rows of dead lives, look-ups included, and the name of which nothing is left."""
         deleted = Deleted()
-        for ended in dead:
-            messages, events = ended.life.messages, ended.life.events
-            deleted += Deleted(messages=_shorten(messages, limit - deleted.total))
-            deleted += Deleted(events=_shorten(events, limit - deleted.total))
-            if not messages and not events:
-                session.dead.remove(ended)
-        if forget and not session.dead:
-            deleted += Deleted(lookups=_shorten(session.lookups, limit - deleted.total))
-            if not session.lookups and deleted.total < limit:
-                del self._sessions[key], self._keys[session.number]
-                self._buried.discard(key)
-                deleted += Deleted(sessions=1)
-        elif session.living is not None and not session.dead:
+        for ended in list(dead):
+            life = ended.life
+            deleted += _emptied(life, limit - deleted.total)
+            if not life.messages and not life.events:
+                deleted += Deleted(lookups=_shorten(life.lookups, limit - deleted.total))
+                if not life.lookups:
+                    session.dead.remove(ended)
+        if not session.dead:
             self._buried.discard(key)
+            if session.living is None:
+                del self._sessions[key], self._keys[session.number]
+                deleted += Deleted(sessions=1)
         return deleted
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
@@ -495,10 +491,6 @@ def _now() -> int:
     return time.time_ns() // 1_000
 
 
-def _found(lookups: Lookups, ids: Sequence[tuple[LookupKind, str]]) -> list[Lookup]:
-    return [lookups[id_] for id_ in dict.fromkeys(ids) if id_ in lookups]
-
-
 def _shorten(rows: MutableMapping[Any, Any], limit: int) -> int:
     """Takes out up to `limit` rows. Returns: how many."""
     taken = list(islice(rows, max(0, limit)))
@@ -507,9 +499,10 @@ def _shorten(rows: MutableMapping[Any, Any], limit: int) -> int:
     return len(taken)
 
 
-def _emptied(staging: _Staging, limit: int) -> Deleted:
-    messages = _shorten(staging.messages, limit)
-    return Deleted(messages=messages, lookups=_shorten(staging.lookups, limit - messages))
+def _emptied(life: _Life, limit: int) -> Deleted:
+    """Deletes up to `limit` messages and events of a life that ended."""
+    messages = _shorten(life.messages, limit)
+    return Deleted(messages=messages, events=_shorten(life.events, limit - messages))
 
 
 def _matches(message: StoredMessage, query: MessageQuery) -> bool:

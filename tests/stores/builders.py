@@ -7,9 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memoryd_server.stores.base import Change, Committed, Loaded, MessagePage, MessageQuery, Store, Tail
+from memoryd_server.stores.base import (
+    Change,
+    Committed,
+    Deleted,
+    Due,
+    Loaded,
+    MessagePage,
+    MessageQuery,
+    SessionQuery,
+    Store,
+    Tail,
+)
 from memoryd_server.stores.records import (
     Entry,
+    Event,
+    EventKind,
     Lookup,
     LookupKind,
     Record,
@@ -91,24 +104,66 @@ def new_record(**fields: Any) -> Record:
     )
 
 
-def birth(key: SessionKey, *messages: StoredMessage, lookups: Sequence[Lookup] = (), **fields: Any) -> Change:
-    """The change that makes a session."""
-    return Change(
-        key, None, new_record(**{**_grown(Record("", 0, "", 0, 0), messages), **fields}), messages, (), lookups
+def event(number: int, **fields: Any) -> Event:
+    """What happened with the commit that made the given version of the record; what is not given makes a clear."""
+    return Event(
+        **{
+            "number": number,
+            "kind": EventKind.CLEARED,
+            "after_seq": 1,
+            "from_seq": 1,
+            "to_seq": 1,
+            "messages": 1,
+            "epoch": 2,
+            "created": TIME + number,
+            **fields,
+        }
     )
 
 
-def change_of(
-    key: SessionKey,
-    record: Record,
-    *messages: StoredMessage,
-    completed: Sequence[int] = (),
-    lookups: Sequence[Lookup] = (),
-    **fields: Any,
+ROWS = ("replaced", "completed", "reopened", "events", "staging", "lookups")
+"""What a change may hold beside the record and new messages."""
+
+
+def birth(key: SessionKey, *messages: StoredMessage, **fields: Any) -> Change:
+    """The change that makes a session; fields are those of a change (`ROWS`) and of its record."""
+    return _begin(key, None, messages, fields)
+
+
+def rebirth(key: SessionKey, record: Record, *messages: StoredMessage, **fields: Any) -> Change:
+    """The change that ends the life with the given record and begins the next."""
+    return _begin(key, record, messages, fields)
+
+
+def death(key: SessionKey, record: Record) -> Change:
+    """The change that ends the life with the given record."""
+    return Change(key, record, None)
+
+
+def change_of(key: SessionKey, record: Record, *messages: StoredMessage, **fields: Any) -> Change:
+    """A change that rests on the given record; fields are those of a change (`ROWS`) and of its new record."""
+    rows, changed = _parted(fields)
+    successor = replace(record, **{"version": record.version + 1, **_grown(record, messages), **changed})
+    return Change(key, record, successor, messages, **rows)
+
+
+def _begin(
+    key: SessionKey, previous: Record | None, messages: Sequence[StoredMessage], fields: dict[str, Any]
 ) -> Change:
-    """A change that rests on the given record."""
-    successor = replace(record, **{"version": record.version + 1, **_grown(record, messages), **fields})
-    return Change(key, record, successor, messages, completed, lookups)
+    rows, changed = _parted(fields)
+    record = new_record(**{**_grown(Record("", 0, "", 0, 0), messages), **changed})
+    return Change(key, previous, record, messages, **rows)
+
+
+def _parted(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    rows = {name: value for name, value in fields.items() if name in ROWS}
+    return rows, {name: value for name, value in fields.items() if name not in ROWS}
+
+
+def born(change: Change) -> Record:
+    """The record that a change makes."""
+    assert change.record is not None
+    return change.record
 
 
 def _grown(record: Record, messages: Sequence[StoredMessage]) -> dict[str, Any]:
@@ -129,16 +184,28 @@ class Session:
     key: SessionKey
     record: Record | None = None
 
-    async def commit(self, *messages: StoredMessage, **arguments: Any) -> Record:
+    async def commit(self, *messages: StoredMessage, **fields: Any) -> Record:
         """Commits the session's birth or its next change, which must succeed."""
-        change = (
-            birth(self.key, *messages, **arguments)
-            if self.record is None
-            else change_of(self.key, self.record, *messages, **arguments)
-        )
+        if self.record is None:
+            return await self._make(birth(self.key, *messages, **fields))
+        return await self._make(change_of(self.key, self.record, *messages, **fields))
+
+    async def be_reborn(self, *messages: StoredMessage, **fields: Any) -> Record:
+        """Commits the end of the session's life and the begin of its next one."""
+        assert self.record is not None
+        return await self._make(rebirth(self.key, self.record, *messages, **fields))
+
+    async def die(self) -> Record:
+        """Commits the end of the session's life. Returns: the record that it had."""
+        assert self.record is not None
+        last, self.record = self.record, None
+        assert await self.store.commit([death(self.key, last)]) == [Committed()]
+        return last
+
+    async def _make(self, change: Change) -> Record:
         assert await self.store.commit([change]) == [Committed()]
-        self.record = change.record
-        return change.record
+        self.record = born(change)
+        return self.record
 
     async def remove(self, from_seq: int, to_seq: int, removed_at: int = TIME) -> Record:
         """Takes messages away, without purging them."""
@@ -183,3 +250,49 @@ class Session:
 
 def seqs(entries: Iterable[Entry]) -> list[int]:
     return [entry.seq for entry in entries]
+
+
+async def listed(store: Store, page_size: Any = 1000, **conditions: Any) -> list[str]:
+    """The ids of all listed sessions, page by page."""
+    query = {"tenant": "tenant", "agent": None, "user_id": None, **conditions}
+    ids: list[str] = []
+    after = ""
+    while True:
+        page = await store.list_sessions(SessionQuery(**query, limit=page_size, after=after))
+        assert len(page.sessions) <= page_size
+        ids += [key.session_id for key, _ in page.sessions]
+        after = page.after
+        if not after:
+            return ids
+        assert len(page.sessions) == page_size
+
+
+async def due_sessions(store: Store, due: Due, before: int = 1 << 62, page_size: int = 1000) -> list[SessionKey]:
+    """The keys of all sessions that are due, page by page."""
+    keys: list[SessionKey] = []
+    after = ""
+    while True:
+        page = await store.list_due(due, before, page_size, after)
+        assert len(page.keys) <= page_size
+        keys += page.keys
+        after = page.after
+        if not after:
+            return keys
+        assert len(page.keys) == page_size
+
+
+async def swept(store: Store, seconds: float, limit: int = 1000) -> Deleted:
+    """What sweeps delete, until one finds nothing, as if so many seconds had gone by."""
+    now = await store.now() + int(seconds * 1_000_000)
+    total = Deleted()
+    while (deleted := await store.sweep(now, limit)).total:
+        total += deleted
+    return total
+
+
+async def erased(store: Store, user_id: str, tenant: str = "tenant", limit: int = 1000) -> Deleted:
+    """What erasing deletes, until it finds nothing."""
+    total = Deleted()
+    while (deleted := await store.erase(tenant, user_id, limit)).total:
+        total += deleted
+    return total

@@ -9,23 +9,26 @@ import pytest
 
 from memoryd_server.stores.base import Change, Committed, Conflict, Known, Loaded, Store
 from memoryd_server.stores.records import LookupKind, Record, SessionKey, Usability, replace
+from tests.adapters import EACH_SHARED_ADAPTER
 from tests.stores.builders import (
     BOTH,
     TIME,
     Session,
     birth,
+    born,
     call,
     change_of,
     lookup,
     message,
     new_incarnation,
+    new_record,
     orphan,
     result,
     seqs,
 )
-from tests.stores.conftest import SHARED_ADAPTERS, Adapter, NewSession, OpenStore
+from tests.stores.conftest import NewSession, OpenStore
 
-on_shared_stores = pytest.mark.parametrize("adapter", SHARED_ADAPTERS, ids=lambda adapter: adapter.type, indirect=True)
+on_shared_stores = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
 
 KEY = SessionKey("tenant", "agent", "session")
 
@@ -37,13 +40,13 @@ class TestBirth:
     async def test_makes_the_session_with_its_messages(self, store: Store) -> None:
         change = birth(KEY, message(1), message(2))
         assert await store.commit([change]) == [Committed()]
-        assert await store.load(KEY) == Loaded(change.record)
+        assert await store.load(KEY) == Loaded(born(change))
         assert await Session(store, KEY).stored() == [message(1), message(2)]
 
     async def test_makes_a_session_without_messages(self, store: Store) -> None:
         change = birth(KEY)
         assert await store.commit([change]) == [Committed()]
-        assert await store.load(KEY) == Loaded(change.record)
+        assert await store.load(KEY) == Loaded(born(change))
 
     async def test_is_refused_when_the_session_is_there(self, session: Session, store: Store) -> None:
         record = await session.commit(message(1))
@@ -54,7 +57,7 @@ class TestBirth:
     async def test_of_two_in_one_call_the_first_wins(self, store: Store) -> None:
         first, second = birth(KEY, message(1)), birth(KEY, message(1, content="other"))
         assert await store.commit([first, second]) == [Committed(), Conflict()]
-        assert await store.load(KEY) == Loaded(first.record)
+        assert await store.load(KEY) == Loaded(born(first))
 
     @on_shared_stores
     async def test_of_many_at_once_by_several_servers_one_wins(self, open_store: OpenStore) -> None:
@@ -67,14 +70,14 @@ class TestBirth:
         assert [outcome for [outcome] in outcomes].count(Conflict()) == 3
         winner = changes[outcomes.index([Committed()])]
         for server in servers:
-            assert await server.load(KEY) == Loaded(winner.record)
+            assert await server.load(KEY) == Loaded(born(winner))
 
 
 class TestCompareAndSet:
     async def test_replaces_the_record(self, session: Session, store: Store) -> None:
-        born = await session.commit(labels={"a": "b"})
+        earlier = await session.commit(labels={"a": "b"})
         changed = await session.commit(labels={"c": "d"}, activity=TIME + 5)
-        assert changed.version == born.version + 1
+        assert changed.version == earlier.version + 1
         assert await store.load(session.key) == Loaded(changed)
 
     @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ class TestCompareAndSet:
         await session.commit(message(1))
         record = await session.commit(message(2))
         change = change_of(session.key, record, message(3), lookups=[lookup("new")])
-        refused = Change(change.key, wrong(record), change.record, change.messages, (), change.lookups)
+        refused = Change(change.key, wrong(record), change.record, change.messages, lookups=change.lookups)
         [outcome] = await store.commit([refused])
         assert isinstance(outcome, Conflict)
         assert outcome.record in (None, record)
@@ -102,7 +105,7 @@ class TestCompareAndSet:
         assert await store.find(session.key, LookupKind.MESSAGE, ["new"]) == []
 
     async def test_refuses_a_change_of_a_session_that_is_not_there(self, store: Store) -> None:
-        orphaned = change_of(KEY, birth(KEY).record, message(1), lookups=[lookup("m")])
+        orphaned = change_of(KEY, new_record(), message(1), lookups=[lookup("m")])
         assert await store.commit([orphaned]) == [Conflict()]
         assert await store.load(KEY) is None
         assert await store.find(KEY, LookupKind.MESSAGE, ["m"]) == []
@@ -110,9 +113,9 @@ class TestCompareAndSet:
     @on_shared_stores
     async def test_of_changes_on_one_state_by_several_servers_one_is_made(self, open_store: OpenStore) -> None:
         servers = [await open_store() for _ in range(4)]
-        born = birth(KEY)
-        await servers[0].commit([born])
-        changes = [change_of(KEY, born.record, message(1, id=f"by-{number}")) for number in range(len(servers))]
+        record = born(begun := birth(KEY))
+        await servers[0].commit([begun])
+        changes = [change_of(KEY, record, message(1, id=f"by-{number}")) for number in range(len(servers))]
         outcomes = await asyncio.gather(
             *(server.commit([change]) for server, change in zip(servers, changes, strict=True))
         )
@@ -125,17 +128,17 @@ class TestCompareAndSet:
 class TestSeveralChanges:
     async def test_are_made_in_their_order_each_on_the_one_before(self, store: Store) -> None:
         first = birth(KEY, message(1))
-        second = change_of(KEY, first.record, message(2), user_id="user")
-        third = change_of(KEY, second.record, message(3))
+        second = change_of(KEY, born(first), message(2), user_id="user")
+        third = change_of(KEY, born(second), message(3))
         assert await store.commit([first, second, third]) == [Committed(), Committed(), Committed()]
-        assert await store.load(KEY) == Loaded(third.record)
+        assert await store.load(KEY) == Loaded(born(third))
         assert seqs(await Session(store, KEY).stored()) == [1, 2, 3]
 
     async def test_a_change_on_a_refused_one_is_refused_too(self, session: Session, store: Store) -> None:
         record = await session.commit()
         refused = replace(record, version=7)
         stale = change_of(session.key, refused, message(1))
-        on_it = change_of(session.key, stale.record, message(2))
+        on_it = change_of(session.key, born(stale), message(2))
         assert await store.commit([stale, on_it]) == [Conflict(), Conflict()]
         assert await session.stored() == []
 
@@ -146,9 +149,9 @@ class TestSeveralChanges:
         """It rests on a record that never was: making it would contradict what is stored (invariant 3)."""
         record = await session.commit()
         ours = change_of(session.key, record, message(1, id="ours"))
-        on_it = change_of(session.key, ours.record, message(2, id="ours too"))
+        on_it = change_of(session.key, born(ours), message(2, id="ours too"))
         made = await session.commit(*(message(seq, id=f"theirs {seq}") for seq in range(1, theirs + 1)))
-        assert made.version == ours.record.version
+        assert made.version == born(ours).version
         assert await store.commit([ours, on_it]) == [Conflict(), Conflict()]
         assert await store.load(session.key) == Loaded(made)
         assert [stored.id for stored in await session.stored()] == [f"theirs {seq}" for seq in range(1, theirs + 1)]
@@ -201,7 +204,7 @@ class TestKnown:
 
     async def test_is_seen_in_the_same_call(self, store: Store) -> None:
         first = birth(KEY, message(1), lookups=[lookup("a")])
-        second = change_of(KEY, first.record, message(2), lookups=[lookup("a")])
+        second = change_of(KEY, born(first), message(2), lookups=[lookup("a")])
         assert await store.commit([first, second]) == [Committed(), Known([lookup("a")])]
         assert seqs(await Session(store, KEY).stored()) == [1]
 
@@ -275,7 +278,7 @@ class TestDurability:
             assert (loaded.record, loaded.tail) == (record, [message(seq)])
 
     @on_shared_stores
-    async def test_everything_is_there_after_a_restart(self, adapter: Adapter, open_store: OpenStore) -> None:
+    async def test_everything_is_there_after_a_restart(self, open_store: OpenStore) -> None:
         store = await open_store()
         session = Session(store, KEY)
         await session.commit(message(1), call(2, usability=Usability.OPEN), lookups=[lookup("a")])

@@ -1,4 +1,4 @@
-"""Lists of sessions and of agents, and what is to be purged."""
+"""Lists of sessions, of what is due and of agents, and purges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from memoryd_server.stores.base import Conflict, SessionQuery, Store
+from memoryd_server import limits
+from memoryd_server.stores.base import Conflict, Due, Loaded, SessionQuery, Store
 from memoryd_server.stores.records import (
     AgentRecord,
     OpenCalls,
@@ -16,24 +17,12 @@ from memoryd_server.stores.records import (
     SessionKey,
     WindowMode,
     WindowOptions,
+    replace,
 )
-from tests.stores.builders import TIME, Session, change_of, message, new_incarnation
+from tests.adapters import EACH_SHARED_ADAPTER
+from tests.stores.builders import TIME, Session, change_of, due_sessions, listed, message, new_incarnation
 from tests.stores.conftest import NewSession
-
-
-async def listed(store: Store, page_size: Any = 1000, **conditions: Any) -> list[str]:
-    """The ids of all listed sessions, page by page."""
-    query = {"tenant": "tenant", "agent": None, "user_id": None, **conditions}
-    ids: list[str] = []
-    after = ""
-    while True:
-        page = await store.list_sessions(SessionQuery(**query, limit=page_size, after=after))
-        assert len(page.sessions) <= page_size
-        ids += [key.session_id for key, _ in page.sessions]
-        after = page.after
-        if not after:
-            return ids
-        assert len(page.sessions) == page_size
+from tests.stores.damage import damage_record
 
 
 class TestListSessions:
@@ -113,6 +102,151 @@ class TestListSessions:
         assert await listed(store) == ["session"]
 
 
+def times(due: Due, at: int) -> dict[str, Any]:
+    """The fields of a record that make a session due at the given time."""
+    if due is Due.PURGE:
+        return {"removed": (RemovedRange(1, 1, at),)}
+    return {"activity": at - 100, "appended": at - 100, "ttl": 100}
+
+
+@pytest.mark.parametrize("due", Due)
+class TestListDue:
+    async def test_before_a_time_which_is_excluded_itself(self, session: Session, store: Store, due: Due) -> None:
+        await session.commit(message(1), **times(due, 500))
+        assert await due_sessions(store, due, 500) == []
+        assert await due_sessions(store, due, 501) == [session.key]
+
+    async def test_the_longest_due_first(self, new_session: NewSession, store: Store, due: Due) -> None:
+        for session_id, at in (("b", 700), ("d", 900), ("a", 600), ("c", 800)):
+            await new_session(session_id).commit(**times(due, at))
+        assert [key.session_id for key in await due_sessions(store, due)] == ["a", "b", "c", "d"]
+        assert [key.session_id for key in await due_sessions(store, due, 801)] == ["a", "b", "c"]
+        page = await store.list_due(due, 1000, 2)
+        assert [key.session_id for key in page.keys] == ["a", "b"]
+
+    async def test_of_all_tenants(self, new_session: NewSession, store: Store, due: Due) -> None:
+        for number, tenant in enumerate(["a", "A", "b"]):
+            await new_session("session", tenant=tenant).commit(**times(due, 500 + number))
+        assert [key.tenant for key in await due_sessions(store, due)] == ["a", "A", "b"]
+
+    @pytest.mark.parametrize("page_size", [1, 2, 3, 7, 8])
+    async def test_pages_join_up_where_times_are_equal_too(
+        self, new_session: NewSession, store: Store, due: Due, page_size: int
+    ) -> None:
+        for number in range(7):
+            await new_session(f"{number}").commit(**times(due, 500 + number // 3))
+        whole = await due_sessions(store, due)
+        assert sorted(key.session_id for key in whole) == [str(number) for number in range(7)]
+        assert [int(key.session_id) // 3 for key in whole] == [0, 0, 0, 1, 1, 1, 2]
+        assert await due_sessions(store, due, page_size=page_size) == whole
+
+    async def test_what_is_settled_meanwhile_disturbs_no_page(
+        self, new_session: NewSession, store: Store, due: Due
+    ) -> None:
+        sessions = [new_session(f"{number}") for number in range(6)]
+        for session in sessions:
+            await session.commit(**times(due, 500))
+        first = await store.list_due(due, 1000, 3)
+        for session in sessions:
+            if session.key in first.keys[1:]:
+                await session.die()
+        second = await store.list_due(due, 1000, 3, first.after)
+        assert sorted([*first.keys, *second.keys]) == [session.key for session in sessions]
+        assert second.after == ""
+
+    async def test_no_session_that_has_no_such_time(self, session: Session, store: Store, due: Due) -> None:
+        await session.commit(message(1))
+        assert await due_sessions(store, due) == []
+
+    async def test_every_change_moves_the_session(self, session: Session, store: Store, due: Due) -> None:
+        await session.commit(message(1))
+        await session.commit(**times(due, 500))
+        assert await due_sessions(store, due, 501) == [session.key]
+        await session.commit(**times(due, 700))
+        assert await due_sessions(store, due, 700) == []
+        assert await due_sessions(store, due, 701) == [session.key]
+        await session.commit(**times(due, 600))
+        assert await due_sessions(store, due, 601) == [session.key]
+        await session.commit(removed=(), ttl=0)
+        assert await due_sessions(store, due) == []
+
+    async def test_a_change_of_something_else_leaves_it_in_its_place(
+        self, session: Session, store: Store, due: Due
+    ) -> None:
+        await session.commit(**times(due, 500))
+        await session.commit(message(1), message(2), user_id="user", labels={"a": "b"})
+        await session.commit(user_id="")
+        assert await due_sessions(store, due, 500) == []
+        assert await due_sessions(store, due, 501) == [session.key]
+
+    async def test_a_refused_change_moves_nothing(self, session: Session, store: Store, due: Due) -> None:
+        record = await session.commit(**times(due, 500))
+        stale = change_of(session.key, replace(record, version=7), **times(due, 900))
+        assert await store.commit([stale]) == [Conflict()]
+        assert await due_sessions(store, due, 501) == [session.key]
+
+    @pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
+    async def test_a_damaged_record_stands_in_nobodys_way(
+        self, store_url: str, new_session: NewSession, store: Store, due: Due
+    ) -> None:
+        sessions = [new_session(f"{number}") for number in range(3)]
+        for number, session in enumerate(sessions):
+            await session.commit(message(1), **times(due, 500 + number))
+        damage_record(store_url, sessions[1].key)
+        assert await due_sessions(store, due) == [session.key for session in sessions]
+        assert await due_sessions(store, due, page_size=1) == [session.key for session in sessions]
+
+
+class TestPurgeDue:
+    async def test_the_earliest_range_counts(self, session: Session, store: Store) -> None:
+        await session.commit(message(1), message(2))
+        await session.commit(removed=(RemovedRange(1, 1, 200), RemovedRange(2, 2, 100)))
+        assert await due_sessions(store, Due.PURGE, 101) == [session.key]
+        await session.commit(removed=(RemovedRange(1, 1, 200),))
+        assert await due_sessions(store, Due.PURGE, 101) == []
+        await session.commit(removed=())
+        assert await due_sessions(store, Due.PURGE, 1000) == []
+
+    async def test_is_not_expiry(self, new_session: NewSession, store: Store) -> None:
+        purged, expiring, both = new_session(), new_session(), new_session()
+        await purged.commit(**times(Due.PURGE, 500))
+        await expiring.commit(**times(Due.EXPIRY, 500))
+        await both.commit(**times(Due.PURGE, 600), **times(Due.EXPIRY, 700))
+        assert await due_sessions(store, Due.PURGE) == [purged.key, both.key]
+        assert await due_sessions(store, Due.EXPIRY) == [expiring.key, both.key]
+        assert await due_sessions(store, Due.EXPIRY, 601) == [expiring.key]
+
+
+class TestExpiryDue:
+    async def test_follows_activity(self, session: Session, store: Store) -> None:
+        """(invariant 18: idle time since the last append)"""
+        await session.commit(activity=100, appended=100, ttl=50)
+        await session.commit(message(1), activity=300, appended=300)
+        assert await due_sessions(store, Due.EXPIRY, 350) == []
+        assert await due_sessions(store, Due.EXPIRY, 351) == [session.key]
+
+    async def test_may_be_early_by_the_lag_and_is_never_late(self, session: Session, store: Store) -> None:
+        """An append that leaves `activity` as it is need not move the index."""
+        lag = limits.ACTIVITY_LAG_SECONDS * 1_000_000
+        at = 10 * lag
+        await session.commit(activity=at, appended=at, ttl=at)
+        record = await session.commit(message(1), activity=at, appended=at + lag - 1)
+        assert record.expires_at is not None
+        assert await due_sessions(store, Due.EXPIRY, record.expires_at - lag) == []
+        assert await due_sessions(store, Due.EXPIRY, record.expires_at + 1) == [session.key]
+
+    async def test_a_record_of_an_older_server_counts_from_its_activity(self, session: Session, store: Store) -> None:
+        await session.commit(activity=100, ttl=50)
+        assert await due_sessions(store, Due.EXPIRY, 150) == []
+        assert await due_sessions(store, Due.EXPIRY, 151) == [session.key]
+
+    async def test_an_expired_session_is_answered_until_a_commit_ends_it(self, session: Session, store: Store) -> None:
+        record = await session.commit(message(1), activity=1, appended=1, ttl=1)
+        assert await store.load(session.key) == Loaded(record)
+        assert await session.tail() == [1]
+        assert await listed(store) == ["session"]
+
+
 class TestAgents:
     async def test_an_unknown_agent_has_no_settings(self, store: Store) -> None:
         assert await store.load_agent("tenant", "agent") is None
@@ -175,26 +309,6 @@ class TestAgents:
 
 
 class TestPurge:
-    async def test_what_is_removed_makes_a_session_purgeable(self, new_session: NewSession, store: Store) -> None:
-        early, late, none = new_session(), new_session(tenant="other"), new_session()
-        for session in (early, late, none):
-            await session.commit(message(1), message(2))
-        await late.remove(1, 1, removed_at=200)
-        await early.remove(1, 1, removed_at=100)
-        assert list(await store.list_purgeable(100, 10)) == []
-        assert list(await store.list_purgeable(101, 10)) == [early.key]
-        assert sorted(await store.list_purgeable(201, 10)) == sorted([early.key, late.key])
-        assert len(await store.list_purgeable(201, 1)) == 1
-
-    async def test_the_earliest_range_counts(self, session: Session, store: Store) -> None:
-        await session.commit(message(1), message(2))
-        await session.commit(removed=(RemovedRange(1, 1, 200), RemovedRange(2, 2, 100)))
-        assert list(await store.list_purgeable(101, 10)) == [session.key]
-        await session.commit(removed=(RemovedRange(1, 1, 200),))
-        assert list(await store.list_purgeable(101, 10)) == []
-        await session.commit(removed=())
-        assert list(await store.list_purgeable(1000, 10)) == []
-
     async def test_deletes_in_batches_until_the_range_is_empty(self, session: Session, store: Store) -> None:
         await session.commit(*(message(seq) for seq in range(1, 11)))
         record = await session.remove(3, 8)

@@ -1,0 +1,24 @@
+"""Damage that no server does: what a fault of a disk or of an administrator leaves behind."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from sqlalchemy import make_url
+
+from memoryd_server.stores.records import SessionKey
+from tests.databases.servers import execute
+
+
+def damage_record(url: str, key: SessionKey) -> None:
+    """Makes the records of the sessions with this session id unreadable."""
+    assert key.session_id.isalnum(), "it becomes part of a statement"
+    statement = f"UPDATE memoryd_sessions SET record = '{{' WHERE session_id = '{key.session_id}'"
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        execute(url, statement)
+        return
+    assert parsed.database is not None
+    with closing(sqlite3.connect(parsed.database, isolation_level=None)) as connection:
+        assert connection.execute(statement).rowcount == 1

@@ -33,7 +33,7 @@ from memoryd.v1 import (
     window_service_pb2_grpc,
 )
 from memoryd_server import limits, logs
-from memoryd_server.config import Settings, SettingsError, mask_url, split_address
+from memoryd_server.config import Settings, SettingsError, StoreSettings, mask_url, split_address
 from memoryd_server.engine import tokens
 from memoryd_server.engine.purging import purge_for_ever
 from memoryd_server.engine.runtime import Defaults, Runtime
@@ -126,20 +126,25 @@ async def open_stores(settings: Settings, metrics: Metrics | None = None) -> Asy
     async with contextlib.AsyncExitStack() as opened:
         runtimes: dict[str, Runtime] = {}
         for name, store_settings in settings.effective_stores.items():
-            try:
-                store = create_store(name, store_settings.type, store_settings.url)
-            except StoreMisconfigured as error:
-                raise SettingsError(str(error)) from error
-            try:
-                info = await store.open()
-            except StoreMisconfigured as error:
-                raise SettingsError(f"Store {name!r}: {error}") from error
-            runtimes[name] = _runtime(name, store, info, defaults, metrics)
+            with structlog.contextvars.bound_contextvars(store=name):
+                runtimes[name] = await _open_store(name, store_settings, defaults, metrics)
             opened.push_async_callback(runtimes[name].close)
-            _log.info("store opened", store=name, type=info.type, url=mask_url(store_settings.url))
-            if not info.durable:
-                _log.warning("this store keeps nothing beyond the end of this process", store=name)
         yield Stores(runtimes, settings.effective_default_store)
+
+
+async def _open_store(name: str, settings: StoreSettings, defaults: Defaults, metrics: Metrics | None) -> Runtime:
+    try:
+        store = create_store(name, settings.type, settings.url)
+    except StoreMisconfigured as error:
+        raise SettingsError(str(error)) from error
+    try:
+        info = await store.open()
+    except StoreMisconfigured as error:
+        raise SettingsError(f"Store {name!r}: {error}") from error
+    _log.info("store opened", type=info.type, url=mask_url(settings.url))
+    if not info.durable:
+        _log.warning("this store keeps nothing beyond the end of this process")
+    return _runtime(name, store, info, defaults, metrics)
 
 
 def _runtime(name: str, store: Store, info: StoreInfo, defaults: Defaults, metrics: Metrics | None) -> Runtime:
@@ -246,6 +251,7 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(logs.tell_of_loop_error)
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_, stop.set)
     metrics = create_metrics(settings)
@@ -255,7 +261,10 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         await app.server.start()
         background = [
             asyncio.create_task(app.health.refresh_for_ever(), name="health"),
-            *(asyncio.create_task(purge_for_ever(runtime), name=f"purge {runtime.name}") for runtime in stores.all()),
+            *(
+                asyncio.create_task(_work_for(runtime, purge_for_ever), name=f"purge {runtime.name}")
+                for runtime in stores.all()
+            ),
         ]
         # What the start made lives as long as the process: the collector need not look at it again and again.
         gc.collect()
@@ -274,6 +283,12 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         if app.exposition is not None:
             await asyncio.to_thread(app.exposition.close)
     _log.info("stopped")
+
+
+async def _work_for(runtime: Runtime, work: Callable[[Runtime], Awaitable[None]]) -> None:
+    """Does background work of one store, whose name all log lines of it carry."""
+    structlog.contextvars.bind_contextvars(store=runtime.name)
+    await work(runtime)
 
 
 async def drain(app: App, seconds: float) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -115,6 +116,8 @@ class Committer:
         self._busy: set[SessionKey] = set()
         self._flights: set[asyncio.Task[None]] = set()
         self._retries: dict[asyncio.TimerHandle, asyncio.Future[Any]] = {}
+        # A commit serves several calls: its log lines must not carry the id of the one that happened to start it.
+        self._context = copy_context()
         self.records = RecordCache()
         self.stats = CommitterStats()
 
@@ -165,7 +168,7 @@ class Committer:
             group = self._next_group()
             if not group:
                 return
-            flight = asyncio.get_running_loop().create_task(self._fly(group))
+            flight = asyncio.get_running_loop().create_task(self._fly(group), context=self._context)
             self._flights.add(flight)
             flight.add_done_callback(self._land)
 

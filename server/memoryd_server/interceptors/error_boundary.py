@@ -132,6 +132,7 @@ def _cut(text: str, limit: int) -> str:
 
 async def _abort(context: Context, error: RequestError) -> NoReturn:
     correlation_id = current_call.get().correlation_id
+    structlog.contextvars.bind_contextvars(reason=error.reason.value)  # For the access log.
     code = CODES[error.reason]
     text = _cut(error.text, _MAX_TEXT_BYTES)
     info = ErrorInfo(

@@ -33,12 +33,16 @@ class HealthService(health_aio.HealthServicer):
 
     async def refresh(self) -> None:
         """Asks the default store, and sets the status of all services. After the drain began it stays NOT_SERVING."""
-        serving = await is_reachable(self._stores.pick(""))
+        await self._set_all(await is_reachable(self._stores.pick("")))
+
+    async def _set_all(self, serving: bool) -> None:
         for service in self._services:
             await self.set(service, _SERVING if serving else _NOT_SERVING)
 
     async def refresh_for_ever(self) -> None:
         """Keeps the status that watchers see up to date. Ends by cancellation only."""
         while True:
-            await self.refresh()
+            # All stores are asked: of those beside the default one, metrics alone tell whether they answer.
+            default, *_ = await self._stores.statuses()
+            await self._set_all(default.reachable)
             await asyncio.sleep(INTERVAL_SECONDS)

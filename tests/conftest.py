@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.adapters import ADAPTERS, EACH_ADAPTER
 from tests.servers import ServerProcess
+
+pytest_plugins = ["tests.databases.plugin"]
 
 # Fixed seeds: a failure repeats on every machine. `print_blob` prints what reproduces it.
 settings.register_profile(
@@ -18,32 +23,43 @@ settings.register_profile(
 settings.load_profile("memoryd")
 
 StartServer = Callable[..., ServerProcess]
+ServerOn = Callable[[str], ServerProcess]
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server on a SQLite file, shared by the tests of a worker: each uses agents of its own."""
-    directory = tmp_path_factory.mktemp("server")
-    process = ServerProcess("--data-dir", str(directory), log=directory / "server.log")
-    yield process
-    process.close()
+def server_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerOn]:
+    """Servers on a store of each adapter, by its name, each shared by the tests of a worker: these use agents of their
+    own."""
+    adapters = {adapter.name: adapter for adapter in ADAPTERS}
+    with ExitStack() as running:
+
+        @cache
+        def start(name: str) -> ServerProcess:
+            directory = tmp_path_factory.mktemp(f"server-on-{name}")
+            url = running.enter_context(adapters[name].data(directory))
+            process = ServerProcess("--store", f"default={url}", log=directory / "server.log")
+            running.callback(process.close)
+            return process
+
+        yield start
 
 
 @pytest.fixture(scope="session")
-def in_memory_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server on the in-memory store, shared likewise."""
-    directory = tmp_path_factory.mktemp("in-memory-server")
-    process = ServerProcess("--store", "default=memory://", log=directory / "server.log")
-    yield process
-    process.close()
+def server(server_on: ServerOn) -> ServerProcess:
+    """The server on a SQLite file, for what does not depend on the store."""
+    return server_on("sqlite")
 
 
-@pytest.fixture(params=["sqlite", "in_memory"])
-def any_server(request: pytest.FixtureRequest) -> ServerProcess:
-    """A server on each store in turn."""
-    name = {"sqlite": "server", "in_memory": "in_memory_server"}[request.param]
-    found: ServerProcess = request.getfixturevalue(name)
-    return found
+@pytest.fixture(scope="session")
+def in_memory_server(server_on: ServerOn) -> ServerProcess:
+    """The server on the in-memory store."""
+    return server_on("in_memory")
+
+
+@pytest.fixture(params=EACH_ADAPTER)
+def any_server(request: pytest.FixtureRequest, server_on: ServerOn) -> ServerProcess:
+    """A server on each adapter in turn."""
+    return server_on(request.param.name)
 
 
 @pytest.fixture

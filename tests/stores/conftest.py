@@ -1,11 +1,10 @@
-"""The adapters, and a store of each in turn: a new adapter needs one entry here to pass the whole suite."""
+"""A store of each adapter in turn."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,44 +12,34 @@ import pytest
 from memoryd_server.stores.base import Store
 from memoryd_server.stores.records import SessionKey
 from memoryd_server.stores.registry import create_store
+from tests.adapters import EACH_ADAPTER, Adapter
 from tests.stores.builders import Session
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """A kind of store under test."""
-
-    type: str
-    url: Callable[[Path], str]
-    """Where the data of a test is, given a directory of its own."""
-    shared: bool
-    """Whether several stores on one URL are one: how tests play several servers, and a restart."""
-
-
-ADAPTERS = (
-    Adapter("in_memory", url=lambda _: "memory://", shared=False),
-    Adapter("sqlite", url=lambda directory: f"sqlite:///{directory}/memoryd.db", shared=True),
-)
-SHARED_ADAPTERS = tuple(adapter for adapter in ADAPTERS if adapter.shared)
 
 OpenStore = Callable[[], Awaitable[Store]]
 NewSession = Callable[..., Session]
 
 
-@pytest.fixture(params=ADAPTERS, ids=lambda adapter: adapter.type)
+@pytest.fixture(params=EACH_ADAPTER)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
-    """Each adapter in turn; a test that needs servers on one database asks for SHARED_ADAPTERS."""
+    """Each adapter in turn; a test that needs servers on one database asks for EACH_SHARED_ADAPTER."""
     found: Adapter = request.param
     return found
 
 
 @pytest.fixture
-async def open_store(adapter: Adapter, tmp_path: Path) -> AsyncIterator[OpenStore]:
+def store_url(adapter: Adapter, tmp_path: Path) -> Iterator[str]:
+    """Where the test's data is, empty at first."""
+    with adapter.data(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+async def open_store(adapter: Adapter, store_url: str) -> AsyncIterator[OpenStore]:
     """Opens stores on the test's data: each is a server of its own."""
     async with AsyncExitStack() as opened:
 
         async def open_one() -> Store:
-            store = create_store("test", adapter.type, adapter.url(tmp_path))
+            store = create_store("test", adapter.type, store_url)
             await store.open()
             opened.push_async_callback(store.close)
             return store

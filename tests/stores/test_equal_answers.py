@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,8 +38,8 @@ from memoryd_server.stores.records import (
     replace,
 )
 from memoryd_server.stores.registry import create_store
+from tests.adapters import ADAPTERS
 from tests.stores.builders import change_of, lookup, message, new_record
-from tests.stores.conftest import ADAPTERS
 
 Answer = TypeVar("Answer")
 
@@ -53,20 +54,21 @@ bounds = st.integers(1, 12)
 
 
 class EqualAnswers(RuleBasedStateMachine):
-    """Holds one store of each adapter, and the records of their sessions as far as commits told."""
+    """Holds one store of each adapter that is here, and the records of their sessions as far as commits told."""
 
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
-        self._directory = tempfile.TemporaryDirectory()
+        self._data = ExitStack()
         self._records: dict[SessionKey, Record] = {}
         self._past: dict[SessionKey, list[Record]] = {}
         self._stores: list[Store] = []
 
     @initialize()
     def open(self) -> None:
-        for adapter in ADAPTERS:
-            store = create_store("test", adapter.type, adapter.url(Path(self._directory.name)))
+        directory = Path(self._data.enter_context(tempfile.TemporaryDirectory()))
+        for adapter in (adapter for adapter in ADAPTERS if adapter.is_here):
+            store = create_store("test", adapter.type, self._data.enter_context(adapter.data(directory)))
             self._runner.run(store.open())
             self._stores.append(store)
 
@@ -74,7 +76,7 @@ class EqualAnswers(RuleBasedStateMachine):
         for store in self._stores:
             self._runner.run(store.close())
         self._runner.close()
-        self._directory.cleanup()
+        self._data.close()
 
     def ask(self, call: Callable[[Store], Awaitable[Answer]]) -> Answer:
         """The answer of all stores."""

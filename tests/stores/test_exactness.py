@@ -26,8 +26,9 @@ from memoryd_server.stores.records import (
     WindowOptions,
     encode_open,
 )
+from tests.adapters import EACH_SHARED_ADAPTER
 from tests.stores.builders import Session, lookup, message, new_incarnation
-from tests.stores.conftest import SHARED_ADAPTERS, NewSession, OpenStore
+from tests.stores.conftest import NewSession, OpenStore
 
 TEXTS = {
     "empty": "",
@@ -275,7 +276,7 @@ class TestKeys:
             assert [stored.seq for stored in (await session.page(run_id=name)).messages] == [seq]
 
 
-@pytest.mark.parametrize("adapter", SHARED_ADAPTERS, ids=lambda adapter: adapter.type, indirect=True)
+@pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
 async def test_texts_and_keys_are_exact_after_a_restart(open_store: OpenStore) -> None:
     store = await open_store()
     sent = [message(seq, content=text, metadata=text, extra=text) for seq, text in enumerate(TEXTS.values(), 1)]

@@ -15,8 +15,9 @@ from memoryd_server.stores.base import Change, Committed, Loaded, Store, Tail
 from memoryd_server.stores.records import Entry, Record, RemovedRange, Role, SessionKey, StoredMessage, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.walk import bare
+from tests.adapters import EACH_ADAPTER, Adapter
 from tests.stores.builders import BOTH, TIME, USABLE, Session, call, message, new_record, orphan, result, seqs
-from tests.stores.conftest import ADAPTERS, Adapter, NewSession
+from tests.stores.conftest import NewSession
 
 PLENTY = 1 << 30
 
@@ -334,7 +335,7 @@ def expected(history: History, tail: Tail) -> Loaded:
     return Loaded(history.record, newest, opening)
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.type)
+@pytest.mark.parametrize("adapter", EACH_ADAPTER)
 def test_any_tail_of_any_history_is_what_the_contract_says(adapter: Adapter, tmp_path: Path) -> None:
     async def load(history: History, tail: Tail) -> Loaded:
         key = SessionKey("tenant", "agent", f"session-{next(numbers)}")
@@ -348,8 +349,8 @@ def test_any_tail_of_any_history_is_what_the_contract_says(adapter: Adapter, tmp
         assert runner.run(load(history, tail)) == expected(history, tail)
 
     numbers = itertools.count()
-    with asyncio.Runner() as runner:
-        store = create_store("test", adapter.type, adapter.url(tmp_path))
+    with adapter.data(tmp_path) as url, asyncio.Runner() as runner:
+        store = create_store("test", adapter.type, url)
         runner.run(store.open())
         try:
             check()

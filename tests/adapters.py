@@ -1,0 +1,59 @@
+"""The adapters under test: a new one needs one entry here to be tested as a store and behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.databases import shared
+from tests.databases.kinds import Kind
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A kind of store under test."""
+
+    name: str
+    type: str
+    """As settings name it."""
+    data: Callable[[Path], AbstractContextManager[str]]
+    """Given a directory of its own: a context with the URL of empty data, which is gone when the context ends."""
+    shared: bool
+    """Whether several stores on one URL are one: how tests play several servers, and a restart."""
+    database: Kind | None = None
+    """The database server that it needs."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine has the database server that it needs."""
+        return self.database is None or shared.of_this_run().missing(self.database) is None
+
+
+def on_database(type: str, database: Kind) -> Adapter:
+    """An adapter with its data in a database on a database server."""
+    return Adapter(database.name, type, lambda _: shared.new_database(database), shared=True, database=database)
+
+
+ADAPTERS: Final = (
+    Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
+    Adapter("sqlite", "sqlite", lambda directory: nullcontext(f"sqlite:///{directory}/memoryd.db"), shared=True),
+)
+
+
+def parameters(adapters: Iterable[Adapter]) -> list[ParameterSet]:
+    """Adapters as the parameters of a test or fixture, each marked with the database that it needs."""
+    return [
+        pytest.param(adapter, id=adapter.name, marks=adapter.database.mark if adapter.database else ())
+        for adapter in adapters
+    ]
+
+
+EACH_ADAPTER: Final = parameters(ADAPTERS)
+EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared)
+"""For tests in which several servers have one database."""

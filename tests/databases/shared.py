@@ -1,0 +1,147 @@
+"""The database servers of a test run: one of each kind, shared by all of its workers.
+
+A server is the one whose URL the environment gives, or else one that is started here, or else the one of
+`tests/compose.yaml`. The first worker that needs a server of its kind starts it. It lives as long as the process that
+pytest began with holds its end of a pipe, so nothing is left over when that process is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import make_url
+
+from tests.databases.kinds import KINDS, Kind
+from tests.databases.servers import DatabaseServer, prepare, start_keeper, wait_until_it_answers
+
+_END_SECONDS: Final = 10
+_POLL_SECONDS: Final = 0.02
+_LIFELINE: Final = "lifeline"
+_PORT: Final = "port"
+
+
+class SharedServers:
+    """The servers as one process of the test run sees them."""
+
+    def __init__(self, directory: Path, given_urls: Mapping[str, str]) -> None:
+        self.directory: Final = directory
+        self.given_urls: Final = given_urls
+        """URLs from the environment, by name of kind."""
+        self._found: dict[Kind, DatabaseServer] = {}
+        self._keepers: list[subprocess.Popen[bytes]] = []
+
+    def missing(self, kind: Kind) -> str | None:
+        """Why there is no server of the kind, and what to do about it; None when there is one."""
+        if kind.name in self.given_urls or kind.programs() or _is_open(kind.compose_url):
+            return None
+        return (
+            f"{kind.title} is missing. On Debian or Ubuntu: apt-get install {kind.packages}. Elsewhere: "
+            f"docker compose -f tests/compose.yaml up --wait, or {kind.url_variable}={kind.compose_url}"
+        )
+
+    def start(self, kind: Kind) -> None:
+        """Has the server started, where it is one of ours and not yet started; does not wait for it."""
+        if kind.name in self.given_urls or not kind.programs():
+            return
+        directory = self.directory / kind.name
+        with (self.directory / f"{kind.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if directory.exists():
+                return
+            directory.mkdir()
+            port = prepare(directory)
+            # Opening must not wait for a process that holds the other end, reading must: it ends when none does.
+            lifeline = os.open(self.directory / _LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
+            os.set_blocking(lifeline, True)
+            self._keepers.append(start_keeper(kind, directory, port, lifeline, subprocess.DEVNULL))
+            os.close(lifeline)
+            (directory / _PORT).write_text(str(port))
+
+    def server(self, kind: Kind) -> DatabaseServer:
+        """The server of the kind. Where there is none, the test is skipped, or fails if CI runs it."""
+        if kind not in self._found:
+            self._found[kind] = self._find(kind)
+        return self._found[kind]
+
+    def _find(self, kind: Kind) -> DatabaseServer:
+        if reason := self.missing(kind):
+            (pytest.fail if is_ci() else pytest.skip)(reason)
+        if kind.name in self.given_urls or not kind.programs():
+            return DatabaseServer(kind, self.given_urls.get(kind.name, kind.compose_url))
+        self.start(kind)
+        directory = self.directory / kind.name
+        server = DatabaseServer(kind, kind.local_url(int((directory / _PORT).read_text())))
+        wait_until_it_answers(server, directory)
+        return server
+
+
+class SharedServersHolder(SharedServers):
+    """The servers as the process sees them that pytest began with, which holds them."""
+
+    def __init__(self) -> None:
+        # Settings of servers have the same prefix, and what memoryd does not know of it, it refuses.
+        given = {kind.name: os.environ.pop(kind.url_variable, "") for kind in KINDS}
+        super().__init__(
+            Path(tempfile.mkdtemp(prefix="memoryd-databases-")), {name: url for name, url in given.items() if url}
+        )
+        # The user who runs the servers has to reach their directories.
+        self.directory.chmod(0o711)
+        os.mkfifo(self.directory / _LIFELINE)
+        self._lifeline = os.open(self.directory / _LIFELINE, os.O_RDWR)
+
+    def close(self) -> None:
+        """Ends the servers, and removes all data."""
+        os.close(self._lifeline)
+        for keeper in self._keepers:
+            keeper.wait(_END_SECONDS)
+        # Those that workers started are not ours to wait for; they remove their directories when all is over.
+        deadline = time.monotonic() + _END_SECONDS
+        while any((self.directory / kind.name).exists() for kind in KINDS) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def is_ci() -> bool:
+    """Whether continuous integration runs the tests, where nothing may be missing."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _is_open(url: str) -> bool:
+    address = make_url(url)
+    try:
+        socket.create_connection((str(address.host), int(address.port or 0)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+_of_this_run: list[SharedServers] = []
+
+
+def use(servers: SharedServers) -> None:
+    """Makes these the servers of the run."""
+    _of_this_run[:] = [servers]
+
+
+def of_this_run() -> SharedServers:
+    """The servers of the run."""
+    return _of_this_run[0]
+
+
+def new_database(kind: Kind) -> AbstractContextManager[str]:
+    """A new, empty database on the run's server of the kind, as a context with its URL, dropped at its end.
+
+    Where there is no such server, the test is skipped, or fails if CI runs it.
+    """
+    return of_this_run().server(kind).new_database()

@@ -1,0 +1,213 @@
+"""The database servers of the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.databases.kinds import KINDS, MARIADB, POSTGRESQL, Kind
+from tests.databases.plugin import ON_EACH_KIND, StartDatabaseServer
+from tests.databases.servers import execute
+from tests.databases.shared import new_database, of_this_run
+
+ROOT: Final = Path(__file__).parents[2]
+WAIT_SECONDS: Final = 120
+
+CREATE: Final = "CREATE TABLE t (number INTEGER PRIMARY KEY)"
+INSERT: Final = "INSERT INTO t VALUES (1)"
+COUNT: Final = "SELECT COUNT(*) FROM t"
+
+on_each_kind = pytest.mark.parametrize("kind", ON_EACH_KIND)
+
+
+@on_each_kind
+class TestANewDatabase:
+    def test_is_empty_whatever_others_hold(self, kind: Kind) -> None:
+        with new_database(kind) as first, new_database(kind) as second:
+            execute(first, CREATE, INSERT)
+            execute(second, CREATE)
+            assert execute(first, COUNT) == [(1,)]
+            assert execute(second, COUNT) == [(0,)]
+
+    async def test_goes_at_the_end_with_connections_that_are_in_the_middle_of_something(self, kind: Kind) -> None:
+        with new_database(kind) as url:
+            execute(url, CREATE)
+            engine = create_async_engine(make_url(url).set(drivername=kind.driver))
+            connection = await engine.connect()
+            await connection.execute(text(INSERT))
+        with pytest.raises(DBAPIError):
+            execute(url, COUNT)
+        await connection.invalidate()
+        await connection.close()
+        await engine.dispose()
+
+
+@POSTGRESQL.mark
+def test_a_database_on_postgresql_sorts_as_people_read() -> None:
+    """What needs the order of bytes must say so itself."""
+    with new_database(POSTGRESQL) as url:
+        assert execute(url, "SELECT name FROM (VALUES ('B'), ('a')) names (name) ORDER BY name") == [("a",), ("B",)]
+
+
+@MARIADB.mark
+def test_a_database_on_mariadb_cannot_hold_all_characters_by_default() -> None:
+    """What needs them must say so itself."""
+    with new_database(MARIADB) as url:
+        assert execute(url, "SELECT @@character_set_database") == [("latin1",)]
+
+
+@on_each_kind
+class TestAServerOfATestsOwn:
+    def test_keeps_what_was_committed_when_it_is_killed_or_stopped(
+        self, kind: Kind, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(kind)
+        with server.new_database() as url:
+            execute(url, CREATE)
+            for rows, end in enumerate((server.kill, server.stop), 1):
+                execute(url, f"INSERT INTO t VALUES ({rows})")
+                end()
+                assert not server.answers()
+                server.start()
+                assert execute(url, COUNT) == [(rows,)]
+
+    def test_ends_with_the_process_that_started_it(self, kind: Kind) -> None:
+        program = (
+            "import sys; from tests.databases import kinds, servers\n"
+            f"with servers.OwnServer(kinds.{kind.name.upper()}) as server:\n"
+            "    print(server.url(''), flush=True); sys.stdin.read()"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert answers(url)
+            process.kill()
+        until(lambda: not answers(url))
+
+
+class TestARun:
+    """Runs of pytest in processes of their own, as developers start them."""
+
+    @pytest.mark.parametrize("workers", ["0", "2"])
+    def test_shares_one_server_of_each_kind_and_leaves_nothing_behind(self, workers: str, tmp_path: Path) -> None:
+        directories = tmp_path / "directories"
+        outcome = finished(
+            start_run(
+                tmp_path,
+                f"""
+                @pytest.mark.parametrize("number", range(4))
+                def test(number):
+                    for kind in KINDS:
+                        with new_database(kind) as url, open({str(directories)!r}, "a") as file:
+                            print(shared.of_this_run().directory, make_url(url).port, file=file)
+                """,
+                *("-n", workers),
+            )
+        )
+        assert "4 passed" in outcome
+        lines = directories.read_text().splitlines()
+        assert len(lines) == 4 * len(KINDS)
+        assert len(set(lines)) == len(KINDS)
+        assert not Path(lines[0].split()[0]).exists()
+
+    @on_each_kind
+    def test_that_is_killed_leaves_no_server_behind(self, kind: Kind, tmp_path: Path) -> None:
+        found = tmp_path / "url"
+        run = start_run(
+            tmp_path,
+            f"""
+            def test():
+                with new_database({kind.name.upper()}) as url:
+                    open({str(found)!r}, "w").write(url)
+                    os.kill(os.getpid(), 9)
+            """,
+        )
+        finished(run)
+        assert run.returncode == -signal.SIGKILL
+        until(lambda: not answers(found.read_text()))
+
+    @pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 failed")])
+    def test_names_what_is_missing_and_fails_for_it_in_ci(self, ci: str, outcome: str, tmp_path: Path) -> None:
+        output = finished(start_run(tmp_path, WITHOUT_POSTGRESQL, CI=ci))
+        assert outcome in output
+        assert "1 tests not run for want of PostgreSQL" in output
+        assert "PostgreSQL is missing. On Debian or Ubuntu: apt-get install postgresql." in output
+
+    @POSTGRESQL.mark
+    def test_uses_the_server_that_the_environment_names_and_hides_that_from_memoryd(self, tmp_path: Path) -> None:
+        url = of_this_run().server(POSTGRESQL).url("postgres")
+        output = finished(
+            start_run(tmp_path, WITHOUT_POSTGRESQL, "-n", "1", MEMORYD_TEST_POSTGRESQL_URL=url, EXPECTED_URL=url)
+        )
+        assert "1 passed" in output
+
+
+WITHOUT_POSTGRESQL: Final = """
+    type(POSTGRESQL).programs = lambda self: None
+    type(POSTGRESQL).compose_url = "postgresql://memoryd:memoryd@127.0.0.1:1/postgres"
+
+    @POSTGRESQL.mark
+    def test():
+        with new_database(POSTGRESQL) as url:
+            assert make_url(url).port == make_url(os.environ["EXPECTED_URL"]).port
+            assert not any(name.startswith("MEMORYD_TEST") for name in os.environ)
+"""
+
+
+def start_run(directory: Path, tests: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Starts pytest on tests."""
+    file = directory / "test_inner.py"
+    file.write_text(
+        "import os\nimport pytest\nfrom sqlalchemy import make_url\nfrom tests.databases import shared\n"
+        "from tests.databases.kinds import *\nfrom tests.databases.shared import new_database\n"
+        + textwrap.dedent(tests)
+    )
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.databases.plugin"),
+            *("-p", "no:cacheprovider", "--rootdir", str(directory), *arguments, str(file)),
+        ],
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(run: subprocess.Popen[str]) -> str:
+    """What a run has printed, once it has ended."""
+    output, _ = run.communicate(timeout=WAIT_SECONDS)
+    print(output)
+    return output
+
+
+def answers(url: str) -> bool:
+    """Whether a server takes connections at the address of a URL."""
+    address = make_url(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((str(address.host), int(address.port or 0))) == 0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Returns when a condition holds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -29,9 +29,13 @@ from memoryd_server.stores.records import Entry, LookupKind, Record, RemovedRang
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import wal, writer
 from memoryd_server.stores.sql.reader import Reader
+from memoryd_server.stores.sql.reads import Reads
+from memoryd_server.stores.sql.reads import Session as SessionRow
+from memoryd_server.stores.sql.rows import Codec
 from memoryd_server.stores.sql.schema import REVISION, metadata
 from memoryd_server.stores.sql.sqlite import READERS, SQLiteStore
 from memoryd_server.stores.sql.statements import ListStatement, Statements
+from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.writer import Writer
 from tests.stores import contender
 from tests.stores.builders import BOTH, TIME, USABLE, Session, birth, change_of, lookup, message, orphan, seqs
@@ -247,7 +251,8 @@ class TestPlans:
                 "list_sessions_of_user_and_agent",
                 "memoryd_sessions_of_user (tenant=? AND user_id=? AND activity<?)",
             ),
-            ("list_purgeable", "memoryd_sessions_purgeable (removed_at<?)"),
+            ("list_purgeable", "memoryd_sessions_purgeable (removed_at>? AND removed_at<?)"),
+            ("list_expiring", "memoryd_sessions_expiring (expires_at>? AND expires_at<?)"),
             (
                 "messages_backwards",
                 "memoryd_messages_in_reading_order (session=? AND life=? AND usability=? AND head>? AND head<?)",
@@ -357,9 +362,11 @@ class TestCost:
         await store.commit([birth(KEY._replace(session_id=f"{n}"), user_id="u", activity=n) for n in range(20)])
         of = ((None, None), ("agent", None), (None, "u"), ("agent", "u"))
         queries = [SessionQuery("tenant", agent, user_id, 5) for agent, user_id in of]
-        before = [steps(connection, partial(reader.list_sessions, query)) for query in queries]
+        before = [
+            steps(connection, partial(reader.run, partial(Reads.list_sessions, query=query))) for query in queries
+        ]
         await store.commit([birth(KEY._replace(session_id=f"more-{n}"), user_id=f"u-{n}") for n in range(2_000)])
-        after = [steps(connection, partial(reader.list_sessions, query)) for query in queries]
+        after = [steps(connection, call) for call in calls]
         assert after == before
 
     async def test_of_listing_the_unusable_is_that_of_the_answer(
@@ -367,9 +374,13 @@ class TestCost:
     ) -> None:
         session = Session(store, KEY)
         await session.commit(*map(orphan, range(1, 31)))
-        cost = steps(connection, lambda: reader.list_unusable(KEY, [Usability.ORPHAN], 10))
+        list_some = partial(reader.run, lambda reads: reads.list_unusable(KEY, [Usability.ORPHAN], 10))
+        cost = steps(connection, list_some)
         await session.commit(*map(message, range(31, 5_000)), *map(orphan, range(5_000, 6_000)))
-        assert steps(connection, lambda: reader.list_unusable(KEY, [Usability.ORPHAN], 10)) == cost
+        assert (
+            steps(connection, lambda: reader.run(lambda reads: reads.list_unusable(KEY, [Usability.ORPHAN], 10)))
+            == cost
+        )
 
     async def test_of_a_commit_does_not_grow_with_the_history(self, store: SQLiteStore) -> None:
         costs = []
@@ -387,6 +398,7 @@ class TestCost:
         for activity in (TIME, TIME + 1, TIME + 1):
             change = change_of(KEY, record, activity=activity)
             costs.append(await store._writer.run(cost_of_commit, change))
+            assert change.record is not None
             record = change.record
         assert costs[0] == costs[2] < costs[1]
 
@@ -428,12 +440,14 @@ class TestBodies:
         assert [entry.content for entry in loaded.tail] == ["small"] * 4  # type: ignore[attr-defined]
 
     def test_of_a_page_that_stops_before_it_none_is_read(self, session: Session, reader: Reader) -> None:
-        page = reader.list_messages(session.key, MessageQuery(1, 9, descending=False, limit=9, bytes=40))
+        query = MessageQuery(1, 9, descending=False, limit=9, bytes=40)
+        page = reader.run(lambda reads: reads.list_messages(session.key, query))
         assert page is not None
         assert (seqs(page.messages), page.more) == ([1, 2, 3, 4], True)
 
     def test_listing_the_unusable_reads_none(self, session: Session, reader: Reader) -> None:
-        assert len(reader.list_unusable(session.key, [Usability.USABLE], 9)) == 9
+        entries = reader.run(lambda reads: reads.list_unusable(session.key, [Usability.USABLE], 9))
+        assert len(entries) == 9
 
 
 class TestErrors:
@@ -676,11 +690,26 @@ class InterruptedReader(Reader):
     def __init__(self, connection: sqlite3.Connection, interruption: Callable[[], object]) -> None:
         super().__init__(connection, statements())
         self._interruption = interruption
+        self._reads = InterruptedReads(statements(), interruption)
 
-    def _session(self, key: SessionKey):  # type: ignore[no-untyped-def]
+    def _session(self, key: SessionKey) -> SessionRow | None:
         session = super()._session(key)
         self._interruption()
         return session
+
+
+class InterruptedReads(Reads):
+    def __init__(self, statements: Statements, interruption: Callable[[], object]) -> None:
+        super().__init__(statements, Codec())
+        self._interruption = interruption
+
+    def _session(self, key: SessionKey) -> Plan[SessionRow | None]:
+        session = yield from super()._session(key)
+        self._interruption()
+        return session
+
+
+PAGE = MessageQuery(1, 9, descending=True, limit=9, bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -688,9 +717,11 @@ class InterruptedReader(Reader):
     [
         lambda reader, _: seqs(reader.load(KEY, Tail(USABLE, 9)).tail),
         lambda reader, _: seqs(reader.load(KEY, Tail(USABLE, 9, body_bytes=1000)).tail),
-        lambda reader, record: seqs(reader.read(KEY, record.incarnation, [3, 2, 1])[1]),
-        lambda reader, _: seqs(reader.list_messages(KEY, MessageQuery(1, 9, True, 9, 1000)).messages),
-        lambda reader, _: seqs(reader.list_unusable(KEY, USABLE, 9)),
+        lambda reader, record: seqs(reader.run(lambda reads: reads.read(KEY, record.incarnation, [3, 2, 1]))[1]),
+        lambda reader, _: seqs(
+            reader.run(lambda reads: reads.list_messages(KEY, MessageQuery(1, 9, True, 9, 1000))).messages
+        ),
+        lambda reader, _: seqs(reader.run(lambda reads: reads.list_unusable(KEY, USABLE, 9))),
     ],
     ids=["load", "load with bodies", "read", "list_messages", "list_unusable"],
 )
@@ -699,7 +730,9 @@ async def test_a_read_is_of_one_moment(
 ) -> None:
     record = await session.commit(*map(message, (1, 2, 3)))
     other = Writer(sqlite3.connect(path, isolation_level=None), statements())
-    reader = InterruptedReader(connection, lambda: other.purge(KEY, record.incarnation, 2, 2, 1))
+    reader = InterruptedReader(
+        connection, lambda: other.run(lambda writes: writes.purge(KEY, record.incarnation, 2, 2, 1))
+    )
     assert read(reader, record) == [3, 2, 1]
     assert read(reader, record) == [3, 1]
     other.close()

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    Event,
+    EventKind,
     Lookup,
     LookupKind,
+    Record,
+    Redaction,
     Role,
+    SessionKey,
     StoredMessage,
     Usability,
     decode_policy,
     encode_policy,
+    encode_record,
 )
 
 Row = tuple[Any, ...]
@@ -31,12 +40,38 @@ ENTRY_COLUMNS: Final = (
     "answers",
     "prior_user",
 )
-MESSAGE_COLUMNS: Final = (*ENTRY_COLUMNS, "created", "id", "name", "run_id", "content", "metadata", "extra")
+# What rewinding needs stands behind the bodies in a row: walks do not read it.
+UNDOABLE_ENTRY_COLUMNS: Final = (*ENTRY_COLUMNS, "undo")
+BODY_COLUMNS: Final = ("content", "metadata", "extra")
+REPLACED_COLUMNS: Final = ("tokens", "size", "name", *BODY_COLUMNS, "redaction")
+MESSAGE_COLUMNS: Final = (*ENTRY_COLUMNS, "created", "id", "name", "run_id", *BODY_COLUMNS, "undo", "redaction")
+STORED_COLUMNS: Final = ("session", "life", *MESSAGE_COLUMNS)
 LOOKUP_COLUMNS: Final = ("kind", "id", "created", "digest", "answer")
 AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy")
+EVENT_COLUMNS: Final = ("number", "kind", "after_seq", "from_seq", "to_seq", "messages", "epoch", "created")
+# Of the table of sessions: what changes with every record, and what indexes know of it besides.
+HINT_COLUMNS: Final = ("first_seq", "opening_to", "bytes", "largest")
+CHANGING_COLUMNS: Final = ("version", "record", *HINT_COLUMNS)
+RECORD_COLUMNS: Final = (
+    *("incarnation", "version", "activity", "user_id", "removed_at", "record"),
+    *(*HINT_COLUMNS, "expires_at"),
+)
+
+
+class LeftoverKind(IntEnum):
+    """What a row of the table of leftovers is about."""
+
+    LIFE = 0
+    """A dead life: its messages and events."""
+    STAGING = 1
+    """A staging that may yet become a session's: a hidden row of the table of sessions belongs to it."""
+    ABANDONED = 2
+    """What was staged and never will be a session's: messages and look-ups."""
+
 
 _USABILITIES: Final = tuple(Usability)
 _ROLES: Final = (None, *Role)
+_REDACTION_DECODER: Final = msgspec.json.Decoder(Redaction)
 
 
 @lru_cache(maxsize=1024)
@@ -81,6 +116,8 @@ def message_of(row: Row) -> StoredMessage:
         content,
         metadata,
         extra,
+        undo,
+        redaction,
     ) = row
     return StoredMessage(
         seq,
@@ -93,6 +130,7 @@ def message_of(row: Row) -> StoredMessage:
         calls,
         _answers_of(answers) if answers else (),
         prior_user,
+        undo or "",
         id=id_,
         name=name,
         content=content,
@@ -100,6 +138,7 @@ def message_of(row: Row) -> StoredMessage:
         metadata=metadata or "",
         extra=extra or "",
         created=created,
+        redaction=_REDACTION_DECODER.decode(redaction) if redaction else None,
     )
 
 
@@ -125,7 +164,13 @@ def row_of_message(session: int, life: int, message: StoredMessage) -> Row:
         message.content,
         message.metadata or None,
         message.extra or None,
+        message.undo or None,
+        _text_of_redaction(message.redaction),
     )
+
+
+def _text_of_redaction(redaction: Redaction | None) -> str | None:
+    return None if redaction is None else msgspec.json.encode(redaction).decode()
 
 
 def lookup_of(row: Row) -> Lookup:
@@ -148,3 +193,84 @@ def agent_of(row: Row) -> AgentRecord:
 def row_of_agent(record: AgentRecord) -> Row:
     """The row of the table of agents."""
     return record.tenant, record.agent, record.version, record.updated, encode_policy(record.policy)
+
+
+def event_of(row: Row) -> Event:
+    """The event in a row of EVENT_COLUMNS."""
+    number, kind, *values = row
+    return Event(number, EventKind(kind), *values)
+
+
+def row_of_event(session: int, life: int, event: Event) -> Row:
+    """The row of the table of events."""
+    return (
+        session,
+        life,
+        event.number,
+        int(event.kind),
+        event.after_seq,
+        event.from_seq,
+        event.to_seq,
+        event.messages,
+        event.epoch,
+        event.created,
+    )
+
+
+def indexed(record: Record) -> tuple[int, str | None, int | None, int | None]:
+    """What indexes over sessions hold of a record: activity, user_id, removed_at and expires_at."""
+    removed_at = min(removed.removed_at for removed in record.removed) if record.removed else None
+    # Of the time that lags: the index need not move with every append.
+    expires_at = record.activity + record.ttl if record.ttl else None
+    return record.activity, record.user_id or None, removed_at, expires_at
+
+
+def changing(record: Record) -> tuple[int, str, int, int, int, int]:
+    """The values of CHANGING_COLUMNS."""
+    return record.version, encode_record(record).decode(), *_hints(record)
+
+
+def row_of_record(record: Record) -> Row:
+    """The values of RECORD_COLUMNS."""
+    activity, user_id, removed_at, expires_at = indexed(record)
+    return (
+        *(record.incarnation, record.version, activity, user_id, removed_at),
+        *(encode_record(record).decode(), *_hints(record), expires_at),
+    )
+
+
+def _hints(record: Record) -> tuple[int, int, int, int]:
+    return record.first_seq, record.opening_to, record.bytes, record.largest
+
+
+class Codec:
+    """Rows as records and back, where the database gives and takes every value as it is.
+
+    An adapter whose database does not overrides what differs: keys and ids are of the type `types.exact`; the columns
+    `metadata` and `extra` of messages may hold any character, U+0000 included, all others may not.
+    """
+
+    entry = staticmethod(entry_of)
+    message = staticmethod(message_of)
+    row_of_message = staticmethod(row_of_message)
+    lookup = staticmethod(lookup_of)
+    agent = staticmethod(agent_of)
+
+    def text(self, value: Any) -> str:
+        """The text of a value of the type `types.exact`."""
+        text: str = value
+        return text
+
+    def key(self, row: Row) -> SessionKey:
+        """The key in a row of KEY columns."""
+        return SessionKey(*row)
+
+    def undoable_entry(self, row: Row) -> Entry:
+        """The entry in a row of UNDOABLE_ENTRY_COLUMNS."""
+        entry = self.entry(row[:-1])
+        return msgspec.structs.replace(entry, undo=row[-1]) if row[-1] else entry
+
+    def replaced(self, message: StoredMessage) -> Row:
+        """The values of REPLACED_COLUMNS."""
+        row = dict(zip(STORED_COLUMNS, self.row_of_message(0, 0, message), strict=True))
+        return tuple(row[name] for name in REPLACED_COLUMNS)

@@ -17,13 +17,12 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
-    Text,
     UniqueConstraint,
 )
 
-from memoryd_server.limits import MAX_ID_BYTES
+from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """The newest migration: a database at this revision is opened without looking at the migrations."""
 
 REVISION_TABLE: Final = "memoryd_schema"
@@ -31,30 +30,35 @@ REVISION_TABLE: Final = "memoryd_schema"
 metadata = MetaData()
 
 
-def _exact(length: int = MAX_ID_BYTES) -> String:
-    """A text that is compared and ordered by its UTF-8 bytes, as keys are (invariant 5): on SQLite any text is."""
-    return String(length)
-
-
 sessions = Table(
     "memoryd_sessions",
     metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("tenant", _exact(), nullable=False),
-    Column("agent", _exact(), nullable=False),
-    Column("session_id", _exact(), nullable=False),
+    Column("id", number(), primary_key=True, autoincrement=True),
+    Column("tenant", exact(), nullable=False),
+    Column("agent", exact(), nullable=False),
+    Column("session_id", exact(), nullable=False),
     # Grows when the session is born again: rows of messages carry it, in the place of the longer incarnation.
     Column("life", Integer, nullable=False),
     Column("incarnation", String(32), nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("activity", BigInteger, nullable=False),
-    Column("user_id", _exact()),
+    Column("user_id", exact()),
     # The earliest `removed_at` of the record's removed ranges.
     Column("removed_at", BigInteger),
-    Column("record", Text, nullable=False),
+    Column("record", long_text(), nullable=False),
+    # Of the record, for loads that read it and what it leads to in one statement. A server of schema 0001 leaves them
+    # as they are: what was read by them is verified by the record.
+    Column("first_seq", BigInteger),
+    Column("opening_to", BigInteger),
+    Column("bytes", BigInteger),
+    Column("largest", BigInteger),
+    # When it expires, or up to ACTIVITY_LAG_SECONDS earlier.
+    Column("expires_at", BigInteger),
     UniqueConstraint("tenant", "agent", "session_id", name="memoryd_sessions_key"),
     # An id is never used again, so that nothing left behind can belong to another session.
     sqlite_autoincrement=True,
+    **TABLE_OPTIONS,
+    **OFTEN_UPDATED,
 )
 Index("memoryd_sessions_of_tenant", sessions.c.tenant, sessions.c.activity, sessions.c.id)
 Index("memoryd_sessions_of_agent", sessions.c.tenant, sessions.c.agent, sessions.c.activity, sessions.c.id)
@@ -65,11 +69,19 @@ Index(
     sessions.c.activity,
     sessions.c.id,
     sqlite_where=sessions.c.user_id.is_not(None),
+    postgresql_where=sessions.c.user_id.is_not(None),
 )
 Index(
     "memoryd_sessions_purgeable",
     sessions.c.removed_at,
     sqlite_where=sessions.c.removed_at.is_not(None),
+    postgresql_where=sessions.c.removed_at.is_not(None),
+)
+Index(
+    "memoryd_sessions_expiring",
+    sessions.c.expires_at,
+    sqlite_where=sessions.c.expires_at.is_not(None),
+    postgresql_where=sessions.c.expires_at.is_not(None),
 )
 
 messages = Table(
@@ -86,17 +98,21 @@ messages = Table(
     Column("size", Integer, nullable=False),
     Column("calls", Integer, nullable=False),
     # The indexes of the answered calls, separated by commas. Here and below, what is empty is NULL.
-    Column("answers", Text),
+    Column("answers", long_text()),
     Column("prior_user", BigInteger, nullable=False),
     Column("created", BigInteger, nullable=False),
-    Column("id", _exact(), nullable=False),
-    Column("name", Text),
-    Column("run_id", _exact()),
+    Column("id", exact(), nullable=False),
+    Column("name", long_text()),
+    Column("run_id", exact()),
     # Last, since a database need not read a long row beyond what is asked of it.
-    Column("content", Text),
-    Column("metadata", Text),
-    Column("extra", Text),
+    Column("content", long_text()),
+    Column("metadata", long_text()),
+    Column("extra", long_text()),
+    # JSON texts.
+    Column("undo", long_text()),
+    Column("redaction", long_text()),
     sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
 )
 # What leads a window past the messages that it cannot use (invariant 17).
 Index(
@@ -114,28 +130,98 @@ lookups = Table(
     metadata,
     Column("session", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", SmallInteger, primary_key=True, autoincrement=False),
-    Column("id", _exact(), primary_key=True),
+    Column("id", exact(), primary_key=True),
     Column("created", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=False),
-    Column("answer", Text, nullable=False),
+    Column("answer", long_text(), nullable=False),
     sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
 )
 
 agents = Table(
     "memoryd_agents",
     metadata,
-    Column("tenant", _exact(), primary_key=True),
-    Column("agent", _exact(), primary_key=True),
+    Column("tenant", exact(), primary_key=True),
+    Column("agent", exact(), primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
-    Column("policy", Text, nullable=False),
+    Column("policy", long_text(), nullable=False),
     sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
 )
 
 meta = Table(
     "memoryd_meta",
     metadata,
-    Column("name", _exact(64), primary_key=True),
+    Column("name", exact(64), primary_key=True),
     Column("value", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Names of sessions that are dead: while they hold, look-ups of their earlier lives do, under the session's number.
+dead_names = Table(
+    "memoryd_dead_names",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    # The last life: the next one is another.
+    Column("life", Integer, nullable=False),
+    Column("tenant", exact(), nullable=False),
+    Column("agent", exact(), nullable=False),
+    Column("session_id", exact(), nullable=False),
+    # Whose it was last.
+    Column("user_id", exact()),
+    Column("died_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+Index("memoryd_dead_names_key", dead_names.c.tenant, dead_names.c.agent, dead_names.c.session_id)
+Index("memoryd_dead_names_of_user", dead_names.c.tenant, dead_names.c.user_id)
+Index("memoryd_dead_names_due", dead_names.c.died_at)
+
+# What nobody can reach any more, or will not when it is due: dead lives, and stagings.
+leftovers = Table(
+    "memoryd_leftovers",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    Column("life", Integer, primary_key=True, autoincrement=False),
+    # A value of `rows.LeftoverKind`.
+    Column("kind", SmallInteger, nullable=False),
+    Column("tenant", exact(), nullable=False),
+    Column("user_id", exact()),
+    # When it may be deleted.
+    Column("due", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+Index("memoryd_leftovers_of_user", leftovers.c.tenant, leftovers.c.user_id)
+Index("memoryd_leftovers_due", leftovers.c.due)
+
+events = Table(
+    "memoryd_events",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    Column("life", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("after_seq", BigInteger, nullable=False),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+Index("memoryd_events_by_age", events.c.created)
+
+leases = Table(
+    "memoryd_leases",
+    metadata,
+    Column("name", exact(), primary_key=True),
+    Column("holder", exact(), nullable=False),
+    # By the store's clock.
+    Column("ends_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -18,35 +18,27 @@ from memoryd_server.limits import MIB
 from memoryd_server.stores.base import (
     Change,
     Loaded,
-    MessagePage,
-    MessageQuery,
     Outcome,
-    SessionPage,
-    SessionQuery,
-    Store,
     StoreCapability,
     StoreInfo,
     StoreMisconfigured,
     Tail,
 )
 from memoryd_server.stores.records import (
-    AgentRecord,
-    Entry,
-    Lookup,
-    LookupKind,
-    Record,
     SessionKey,
-    StoredMessage,
-    Usability,
 )
 from memoryd_server.stores.sql.errors import unavailable, unopenable
 from memoryd_server.stores.sql.file import make_private
 from memoryd_server.stores.sql.inline import LITTLE_BYTES, InlineReads, is_little
 from memoryd_server.stores.sql.migrate import upgrade
+from memoryd_server.stores.sql.planned import PlannedStore
 from memoryd_server.stores.sql.reader import Reader, TooMuch
+from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.statements import Statements
+from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.threads import HoldingThreads
 from memoryd_server.stores.sql.writer import LOCK_SECONDS, Writer, retry_while_locked
+from memoryd_server.stores.sql.writes import Writes
 
 TYPE: Final = "sqlite"
 
@@ -80,7 +72,7 @@ def _begin(connection: Connection) -> None:
     retry_while_locked(lambda: driver_connection.execute("BEGIN IMMEDIATE"))
 
 
-class SQLiteStore(Store):
+class SQLiteStore(PlannedStore):
     """Keeps everything in a SQLite file, durably, for any number of servers on one machine."""
 
     def __init__(self, url: URL) -> None:
@@ -100,10 +92,11 @@ class SQLiteStore(Store):
     async def open(self) -> StoreInfo:
         try:
             await self._writer.start()
-            await self._writer.run(Writer.keep_value, SECRET, secrets.token_bytes(SECRET_BYTES))
+            secret = secrets.token_bytes(SECRET_BYTES)
+            await self._writer.run(Writer.run, lambda writes: writes.keep_value(SECRET, secret))
             await self._readers.start()
             self._inline.open()
-            secret = await self._readers.run(Reader.value, SECRET)
+            kept = await self._readers.run(Reader.run, lambda reads: reads.value(SECRET))
         except BaseException as error:
             await self.close()
             cause = error.orig if isinstance(error, DBAPIError) else error
@@ -111,9 +104,9 @@ class SQLiteStore(Store):
             if problem is None:
                 raise
             raise problem from error
-        assert secret is not None
+        assert kept is not None
         return StoreInfo(
-            type=TYPE, durable=True, capabilities=(StoreCapability("shared", supported=True),), secret=secret
+            type=TYPE, durable=True, capabilities=(StoreCapability("shared", supported=True),), secret=kept
         )
 
     async def close(self) -> None:
@@ -189,9 +182,15 @@ class SQLiteStore(Store):
                 raise
             raise problem from error
 
+    async def _plan_read(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
+        return await self._read(Reader.run, plan)
+
+    async def _plan_write(self, plan: Callable[[Writes], Plan[Result]]) -> Result:
+        return await self._write(Writer.run, plan)
+
     async def ping(self) -> None:
         await self._write(Writer.check_file)
-        await self._read(Reader.value, SECRET)
+        await self._plan_read(lambda reads: reads.value(SECRET))
 
     async def now(self) -> int:
         return time.time_ns() // 1_000
@@ -203,37 +202,5 @@ class SQLiteStore(Store):
                 return self._inline.run(Reader.load, key, tail, most_bytes=LITTLE_BYTES)
         return await self._read(Reader.load, key, tail)
 
-    async def read(
-        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
-    ) -> tuple[Record, Sequence[StoredMessage]] | None:
-        return await self._read(Reader.read, key, incarnation, seqs)
-
-    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
-        return await self._read(Reader.list_messages, key, query)
-
-    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
-        return await self._read(Reader.list_unusable, key, usabilities, limit)
-
-    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
-        return await self._read(Reader.find, key, kind, ids)
-
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         return await self._write(Writer.commit, changes)
-
-    async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        return await self._read(Reader.list_sessions, query)
-
-    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
-        return await self._read(Reader.list_purgeable, removed_before, limit)
-
-    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
-        return await self._write(Writer.purge, key, incarnation, from_seq, to_seq, limit)
-
-    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
-        return await self._read(Reader.load_agent, tenant, agent)
-
-    async def save_agent(self, record: AgentRecord) -> bool:
-        return await self._write(Writer.save_agent, record)
-
-    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
-        return await self._read(Reader.list_agents, tenant, after, limit)

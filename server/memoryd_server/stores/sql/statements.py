@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    ARRAY,
     BindParameter,
     ClauseElement,
     ColumnElement,
@@ -13,6 +16,7 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    any_,
     bindparam,
     delete,
     func,
@@ -22,17 +26,51 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 
 from memoryd_server.stores.records import Role, Usability
-from memoryd_server.stores.sql.rows import AGENT_COLUMNS, ENTRY_COLUMNS, LOOKUP_COLUMNS, MESSAGE_COLUMNS
-from memoryd_server.stores.sql.schema import agents, lookups, messages, meta, sessions
+from memoryd_server.stores.sql.rows import (
+    AGENT_COLUMNS,
+    CHANGING_COLUMNS,
+    ENTRY_COLUMNS,
+    EVENT_COLUMNS,
+    LOOKUP_COLUMNS,
+    MESSAGE_COLUMNS,
+    RECORD_COLUMNS,
+    REPLACED_COLUMNS,
+    STORED_COLUMNS,
+    UNDOABLE_ENTRY_COLUMNS,
+    LeftoverKind,
+)
+from memoryd_server.stores.sql.schema import (
+    agents,
+    dead_names,
+    events,
+    leases,
+    leftovers,
+    lookups,
+    messages,
+    meta,
+    sessions,
+)
 
 LIST_SIZES: Final = (1, 4, 16, 64, 256)
 """The lengths of lists of values that texts exist for: a list is filled up to the next of them, a longer one is cut."""
 
 KEY: Final = ("tenant", "agent", "session_id")
-RECORD: Final = ("incarnation", "version", "activity", "user_id", "removed_at", "record")
+
+ALL: Final = sys.maxsize
+"""The limit of a statement that is to answer all there is, or that the reader ends where it likes."""
+
+_SINCE_EPOCH: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+CLOCKS: Final = {
+    # To the millisecond, which no reader of it compares with a finer one.
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000",
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    "mysql": _SINCE_EPOCH,
+    "mariadb": _SINCE_EPOCH,
+}
+"""The database's time in microseconds since the Unix epoch, by dialect."""
 
 Value = TypeVar("Value")
 
@@ -44,25 +82,41 @@ def compile_once(dialect: Dialect, statement: ClauseElement, *parameters: str) -
     `parameters` names the values in the order in which callers pass them. Raises: ValueError if the text has another.
     """
     compiled: Any = statement.compile(dialect=dialect)
-    if tuple(compiled.positiontup) != parameters:
-        raise ValueError(f"the parameters are {compiled.positiontup}, not {parameters}, in {compiled}")
+    found = tuple(compiled.positiontup)
+    if dialect.paramstyle == "numeric_dollar" and set(found) == set(parameters):
+        # Numbered parameters may stand in any order in the text.
+        return re.sub(r"\$(\d+)", lambda number: f"${parameters.index(found[int(number[1]) - 1]) + 1}", str(compiled))
+    if found != parameters:
+        raise ValueError(f"the parameters are {found}, not {parameters}, in {compiled}")
     return str(compiled)
 
 
 class ListStatement:
-    """A statement that is restricted to a list of values, which are its last parameters."""
+    """A statement that is restricted to a list of values, which are its last parameters: one array where the database
+    has arrays, otherwise one parameter each.
+    """
 
-    __slots__ = ("variants",)
+    __slots__ = ("takes_arrays", "variants")
 
     def __init__(self, dialect: Dialect, statement: Select[Any], column: ColumnElement[Any], *parameters: str) -> None:
         self.variants: list[tuple[int, str]] = []
+        self.takes_arrays = dialect.name == "postgresql"
+        if self.takes_arrays:
+            values = bindparam("values", type_=ARRAY(column.type))
+            sql = compile_once(dialect, statement.where(column == any_(values)), *parameters, "values")
+            self.variants.append((ALL, sql))
+            return
         for size in LIST_SIZES:
             names = [f"value_{index}" for index in range(size)]
             restricted = statement.where(column.in_([bindparam(name) for name in names]))
             self.variants.append((size, compile_once(dialect, restricted, *parameters, *names)))
 
-    def runs(self, values: Sequence[Value]) -> Iterator[tuple[str, list[Value]]]:
-        """The texts to run, each with its list of values, so that together they cover all values once."""
+    def runs(self, values: Sequence[Value]) -> Iterator[tuple[str, list[Any]]]:
+        """The texts to run, each with its last parameters, so that together they cover all values once."""
+        if self.takes_arrays:
+            if values:
+                yield self.variants[0][1], [list(values)]
+            return
         longest = LIST_SIZES[-1]
         for start in range(0, len(values), longest):
             part = list(values[start : start + longest])
@@ -79,24 +133,49 @@ class Statements:
 
         s, m, look, a = sessions.c, messages.c, lookups.c, agents.c
 
+        # The store's time, in microseconds since the Unix epoch
+        self.now = f"SELECT {CLOCKS[dialect.name]}"
+
         # Sessions
         of_key = [s[name] == bindparam(name) for name in KEY]
         of_session = s.id == bindparam("session")
         self.session = compiled(select(s.id, s.life, s.record).where(*of_key), *KEY)
-        self.session_state = compiled(select(s.id, s.life, s.incarnation, s.version).where(*of_key), *KEY)
-        self.insert_session = compiled(_insert(sessions, *KEY, "life", *RECORD), *KEY, "life", *RECORD)
-        self.update_session = compiled(update(sessions).where(of_session).values(_values(RECORD)), *RECORD, "session")
+        self.session_number = compiled(select(s.id).where(*of_key), *KEY)
+        self.session_state = compiled(
+            select(s.id, s.life, s.incarnation, s.version).where(*of_key).with_for_update(), *KEY
+        )
+        born = _insert(sessions, *KEY, "life", *RECORD_COLUMNS)
+        if dialect.name == "postgresql":
+            born = born.returning(s.id)
+        self.insert_session = compiled(born, *KEY, "life", *RECORD_COLUMNS)
+        self.update_session = compiled(
+            update(sessions).where(of_session).values(_values(RECORD_COLUMNS)), *RECORD_COLUMNS, "session"
+        )
         # The usual change: no index knows of it.
         self.update_record = compiled(
-            update(sessions).where(of_session).values(_values(("version", "record"))), "version", "record", "session"
+            update(sessions).where(of_session).values(_values(CHANGING_COLUMNS)), *CHANGING_COLUMNS, "session"
         )
-        self.list_purgeable = compiled(
-            _first(select(s.tenant, s.agent, s.session_id).where(s.removed_at < bindparam("before"))).order_by(
-                s.removed_at, s.id
-            ),
-            "before",
-            "limit",
+        self.begin_life = compiled(
+            update(sessions).where(of_session).values(_values(("life", *RECORD_COLUMNS))),
+            *("life", *RECORD_COLUMNS, "session"),
         )
+        self.renumber_session = compiled(
+            update(sessions).where(of_session).values(id=bindparam("number"), life=bindparam("life")),
+            *("number", "life", "session"),
+        )
+        self.name_session = compiled(
+            update(sessions).where(of_session).values(_values((*KEY, *RECORD_COLUMNS))),
+            *(*KEY, *RECORD_COLUMNS, "session"),
+        )
+        self.delete_session = compiled(delete(sessions).where(of_session), "session")
+
+        def due(column: ColumnElement[Any]) -> str:
+            place = tuple_(column, s.id) > tuple_(bindparam("after"), bindparam("id"))
+            statement = select(column, s.id, s.tenant, s.agent, s.session_id).where(column < bindparam("before"), place)
+            return compiled(_first(statement).order_by(column, s.id), "before", "after", "id", "limit")
+
+        self.list_purgeable = due(s.removed_at)
+        self.list_expiring = due(s.expires_at)
         listed = _first(
             select(s.activity, s.id, s.tenant, s.agent, s.session_id, s.record)
             .where(
@@ -127,12 +206,16 @@ class Statements:
             heads = (m.head >= bindparam("low"), m.head <= bindparam("high"))
             statement = select(*columns).where(*of_life, m.usability == bindparam("usability"), *heads)
             order = (m.head.desc(), m.position.desc(), m.seq.desc())
-            return compiled(statement.order_by(*order), *life, "usability", "low", "high")
+            return compiled(_first(statement.order_by(*order)), *life, "usability", "low", "high", "limit")
 
         self.entries_backwards = backwards(entry_columns)
         self.messages_backwards = backwards(message_columns)
         self.entries = compiled(select(*entry_columns).where(*of_life, *seqs).order_by(m.seq), *life, "low", "high")
         self.messages = compiled(select(*message_columns).where(*of_life, *seqs).order_by(m.seq), *life, "low", "high")
+        self.undoable_entries_backwards = compiled(
+            _first(select(*(m[name] for name in UNDOABLE_ENTRY_COLUMNS)).where(*of_life, *seqs).order_by(m.seq.desc())),
+            *(*life, "low", "high", "limit"),
+        )
         self.messages_by_seq = ListStatement(dialect, select(*message_columns).where(*of_life), m.seq, *life)
         roles = tuple(f"role_{role.value}" for role in Role)
         filters = [
@@ -145,8 +228,8 @@ class Statements:
         def matching(columns: list[Any], *, descending: bool, by_run: bool) -> str:
             statement = select(*columns).where(*of_life, *seqs, *filters, *([of_run] if by_run else []))
             order = m.seq.desc() if descending else m.seq
-            parameters = ("low", "high", *roles, "from_time", "to_time", *(["run_id"] if by_run else []))
-            return compiled(statement.order_by(order), *life, *parameters)
+            parameters = ("low", "high", *roles, "from_time", "to_time", *(["run_id"] if by_run else []), "limit")
+            return compiled(_first(statement.order_by(order)), *life, *parameters)
 
         variants = [(descending, by_run) for descending in (False, True) for by_run in (False, True)]
         self.matching_entries, self.matching_messages = (
@@ -156,14 +239,23 @@ class Statements:
             }
             for columns in (entry_columns, message_columns)
         )
-        self.insert_message = compiled(_insert(messages, *messages.c.keys()), *messages.c.keys())
-        self.complete_group = compiled(
-            update(messages)
-            .where(*of_life, m.usability == literal_column(str(Usability.OPEN.value)), m.head == bindparam("group"))
-            .values(usability=literal_column(str(Usability.USABLE.value))),
-            *life,
-            "group",
+        self.insert_message = compiled(_insert(messages, *STORED_COLUMNS), *STORED_COLUMNS)
+        self.add_message = compiled(_insert_new(dialect, messages, *STORED_COLUMNS), *STORED_COLUMNS)
+        self.replace_message = compiled(
+            update(messages).where(*of_life, m.seq == bindparam("at")).values(_values(REPLACED_COLUMNS)),
+            *(*REPLACED_COLUMNS, *life, "at"),
         )
+
+        def turn_group(before: Usability, after: Usability) -> str:
+            return compiled(
+                update(messages)
+                .where(*of_life, m.usability == literal_column(str(before.value)), m.head == bindparam("group"))
+                .values(usability=literal_column(str(after.value))),
+                *(*life, "group"),
+            )
+
+        self.complete_group = turn_group(Usability.OPEN, Usability.USABLE)
+        self.reopen_group = turn_group(Usability.USABLE, Usability.OPEN)
         oldest = _first(select(m.seq).where(*of_life, *seqs).order_by(m.seq)).subquery()
         self.last_to_purge = compiled(select(func.max(oldest.c.seq)), *life, "low", "high", "limit")
         self.purge = compiled(delete(messages).where(*of_life, *seqs), *life, "low", "high")
@@ -179,6 +271,105 @@ class Statements:
             "kind",
         )
         self.insert_lookup = compiled(_insert(lookups, "session", *LOOKUP_COLUMNS), "session", *LOOKUP_COLUMNS)
+        self.add_lookup = compiled(
+            _insert_new(dialect, lookups, "session", *LOOKUP_COLUMNS), "session", *LOOKUP_COLUMNS
+        )
+        self.oldest_lookups = compiled(
+            _first(
+                select(look.kind, look.id)
+                .where(look.session == bindparam("session"))
+                .order_by(look.session, look.kind, look.id)
+            ),
+            *("session", "limit"),
+        )
+        self.delete_lookups = compiled(
+            delete(lookups).where(
+                look.session == bindparam("session"), look.kind == bindparam("kind"), look.id <= bindparam("last")
+            ),
+            *("session", "kind", "last"),
+        )
+
+        # Names of dead sessions
+        d = dead_names.c
+        dead = [d[name] == bindparam(name) for name in KEY]
+        self.dead_name = compiled(
+            select(d.session, d.life).where(*dead).order_by(d.session.desc()).with_for_update(), *KEY
+        )
+        self.dead_session = compiled(select(d.session).where(*dead).order_by(d.session.desc()), *KEY)
+        named = ("session", "life", *KEY, "user_id", "died_at")
+        self.insert_dead_name = compiled(_insert(dead_names, *named), *named)
+        of_name = d.session == bindparam("session")
+        self.lock_dead_name = compiled(select(d.session).where(of_name).with_for_update(), "session")
+        self.delete_dead_name = compiled(delete(dead_names).where(of_name), "session")
+        self.old_dead_names = compiled(
+            _first(select(d.session).where(d.died_at <= bindparam("before")).order_by(d.died_at)), "before", "limit"
+        )
+        of_owner = ("tenant", "user_id", "limit")
+        self.dead_names_of_user = compiled(
+            _first(select(d.session).where(d.tenant == bindparam("tenant"), d.user_id == bindparam("user_id"))),
+            *of_owner,
+        )
+
+        # Leftovers
+        left = leftovers.c
+        of_leftover = (left.session == bindparam("session"), left.life == bindparam("life"))
+        is_staging = left.kind == literal_column(str(LeftoverKind.STAGING.value))
+        described = ("session", "life", "kind", "tenant", "user_id", "due")
+        self.insert_leftover = compiled(_insert(leftovers, *described), *described)
+        self.lock_leftover = compiled(select(left.kind).where(*of_leftover).with_for_update(), *life)
+        self.put_off_staging = compiled(
+            update(leftovers).where(*of_leftover, is_staging).values(due=bindparam("due")),
+            *("due", *life),
+        )
+        self.abandon_staging = compiled(
+            update(leftovers)
+            .where(*of_leftover, is_staging)
+            .values(kind=literal_column(str(LeftoverKind.ABANDONED.value)), due=literal_column("0")),
+            *life,
+        )
+        self.delete_leftover = compiled(delete(leftovers).where(*of_leftover), *life)
+        self.due_leftovers = compiled(
+            _first(select(left.session, left.life).where(left.due <= bindparam("now")).order_by(left.due)),
+            *("now", "limit"),
+        )
+        self.leftovers_of_user = compiled(
+            _first(
+                select(left.session, left.life).where(
+                    left.tenant == bindparam("tenant"), left.user_id == bindparam("user_id")
+                )
+            ),
+            *of_owner,
+        )
+
+        # Events
+        e = events.c
+        event_columns = ("session", "life", *EVENT_COLUMNS)
+        self.insert_event = compiled(_insert(events, *event_columns), *event_columns)
+        of_events = (e.session == bindparam("session"), e.life == bindparam("life"))
+        self.events_after = compiled(
+            _first(
+                select(*(e[name] for name in EVENT_COLUMNS))
+                .where(*of_events, e.number > bindparam("after"))
+                .order_by(e.number)
+            ),
+            *(*life, "after", "limit"),
+        )
+        first_events = _first(select(e.number).where(*of_events).order_by(e.number)).subquery()
+        self.last_event_to_delete = compiled(select(func.max(first_events.c.number)), *life, "limit")
+        self.delete_events = compiled(delete(events).where(*of_events, e.number <= bindparam("last")), *life, "last")
+        oldest_events = _first(select(e.created).where(e.created <= bindparam("before")).order_by(e.created)).subquery()
+        self.last_old_event = compiled(select(func.max(oldest_events.c.created)), "before", "limit")
+        self.delete_old_events = compiled(delete(events).where(e.created <= bindparam("last")), "last")
+
+        # Leases
+        lease = leases.c
+        of_lease = lease.name == bindparam("lease")
+        self.lease = compiled(select(lease.holder, lease.ends_at).where(of_lease).with_for_update(), "lease")
+        leased = ("name", "holder", "ends_at")
+        self.insert_lease = compiled(_insert(leases, *leased), *leased)
+        self.update_lease = compiled(
+            update(leases).where(of_lease).values(_values(("holder", "ends_at"))), "holder", "ends_at", "lease"
+        )
 
         # Agents
         agent_columns = [a[name] for name in AGENT_COLUMNS]
@@ -195,9 +386,7 @@ class Statements:
             "after",
             "limit",
         )
-        self.add_agent = compiled(
-            sqlite.insert(agents).values(_values(AGENT_COLUMNS)).on_conflict_do_nothing(), *AGENT_COLUMNS
-        )
+        self.add_agent = compiled(_insert_new(dialect, agents, *AGENT_COLUMNS), *AGENT_COLUMNS)
         self.update_agent = compiled(
             update(agents)
             .where(
@@ -220,6 +409,15 @@ def _values(names: Sequence[str]) -> dict[str, BindParameter[Any]]:
 
 def _insert(table: Table, *names: str) -> Insert:
     return insert(table).values(_values(names))
+
+
+def _insert_new(dialect: Dialect, table: Table, *names: str) -> Insert:
+    """Inserts a row unless there is one with its key."""
+    if dialect.name == "postgresql":
+        return postgresql.insert(table).values(_values(names)).on_conflict_do_nothing()
+    if dialect.name == "sqlite":
+        return sqlite.insert(table).values(_values(names)).on_conflict_do_nothing()
+    return _insert(table, *names).prefix_with("IGNORE")
 
 
 def _first(statement: Select[Any]) -> Select[Any]:

@@ -1,0 +1,104 @@
+"""A store whose methods are plans: all but the hot ones are the same on every SQL database."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from memoryd_server.stores.base import (
+    Deleted,
+    Due,
+    DuePage,
+    EventPage,
+    MessagePage,
+    MessageQuery,
+    SessionPage,
+    SessionQuery,
+    Store,
+)
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    Usability,
+)
+from memoryd_server.stores.sql.reads import Reads
+from memoryd_server.stores.sql.steps import Plan
+from memoryd_server.stores.sql.writes import Writes
+
+Result = TypeVar("Result")
+
+
+class PlannedStore(Store):
+    """Leaves to its adapter how plans are carried out, and `open`, `close`, `ping`, `now`, `load` and `commit`."""
+
+    @abstractmethod
+    async def _plan_read(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
+        """Carries a read out, on one moment."""
+
+    @abstractmethod
+    async def _plan_write(self, plan: Callable[[Writes], Plan[Result]]) -> Result:
+        """Carries a write out, in a transaction."""
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        return await self._plan_read(lambda reads: reads.read(key, incarnation, seqs))
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        return await self._plan_read(lambda reads: reads.list_messages(key, query))
+
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._plan_read(lambda reads: reads.list_entries(key, incarnation, from_seq, to_seq, limit))
+
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        return await self._plan_read(lambda reads: reads.list_unusable(key, usabilities, limit))
+
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        return await self._plan_read(lambda reads: reads.find(key, kind, ids))
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        return await self._plan_read(lambda reads: reads.list_sessions(query))
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        return await self._plan_read(lambda reads: reads.list_events(key, incarnation, after, limit))
+
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        return await self._plan_read(lambda reads: reads.list_due(due, before, limit, after))
+
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        return await self._plan_read(lambda reads: reads.load_agent(tenant, agent))
+
+    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
+        return await self._plan_read(lambda reads: reads.list_agents(tenant, after, limit))
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        return await self._plan_write(lambda writes: writes.begin_staging(tenant, user_id, due))
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        await self._plan_write(lambda writes: writes.stage(staging, messages, lookups, due))
+
+    async def end_staging(self, staging: str) -> None:
+        await self._plan_write(lambda writes: writes.end_staging(staging))
+
+    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
+        return await self._plan_write(lambda writes: writes.purge(key, incarnation, from_seq, to_seq, limit))
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        return await self._plan_write(lambda writes: writes.sweep(now, limit))
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        return await self._plan_write(lambda writes: writes.erase(tenant, user_id, limit))
+
+    async def save_agent(self, record: AgentRecord) -> bool:
+        return await self._plan_write(lambda writes: writes.save_agent(record))
+
+    async def lease(self, name: str, holder: str, seconds: float) -> bool:
+        return await self._plan_write(lambda writes: writes.lease(name, holder, seconds))

@@ -1,0 +1,242 @@
+"""Reads as plans of statements, for every SQL database. A plan of several statements is to be run on one moment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from memoryd_server.stores.base import (
+    Due,
+    DuePage,
+    EventPage,
+    Loaded,
+    MessagePage,
+    MessageQuery,
+    SessionPage,
+    SessionQuery,
+)
+from memoryd_server.stores.cursor import Cursor
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    Role,
+    SessionKey,
+    StoredMessage,
+    Usability,
+    decode_record,
+)
+from memoryd_server.stores.sql.rows import Codec, Row, event_of
+from memoryd_server.stores.sql.statements import Statements
+from memoryd_server.stores.sql.steps import Fetch, Plan, first
+from memoryd_server.stores.walk import merge_backwards, take_page, visibility, visible_segments
+
+READ_AHEAD: Final = 2
+"""Rows that are read beyond a page: the one that tells whether there is more, and the driver's next."""
+
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+
+class Session(NamedTuple):
+    """A session's row."""
+
+    id: int
+    life: int
+    record: Record
+
+
+class Reads:
+    """The plans of the reads of the contract that are not made for speed."""
+
+    def __init__(self, statements: Statements, codec: Codec) -> None:
+        self._sql = statements
+        self._codec = codec
+
+    def value(self, name: str) -> Plan[bytes | None]:
+        """A value of the table `meta`."""
+        row = first((yield Fetch(self._sql.value, (name,))))
+        return None if row is None else row[0]
+
+    def now(self) -> Plan[int]:
+        """The store's time."""
+        row = first((yield Fetch(self._sql.now)))
+        assert row is not None
+        return int(row[0])
+
+    def load_record(self, key: SessionKey) -> Plan[Loaded | None]:
+        """`load` without a tail."""
+        session = yield from self._session(key)
+        return None if session is None else Loaded(session.record)
+
+    def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> Plan[tuple[Record, Sequence[StoredMessage]] | None]:
+        session = yield from self._session(key)
+        if session is None or session.record.incarnation != incarnation:
+            return None
+        visible = list(filter(visibility(session.record), seqs))
+        messages = yield from self.messages_by_seq(session, visible)
+        return session.record, [messages[seq] for seq in visible if seq in messages]
+
+    def list_messages(self, key: SessionKey, query: MessageQuery) -> Plan[MessagePage | None]:
+        session = yield from self._session(key)
+        if session is None:
+            return None
+        record = session.record
+        if record.bytes <= query.bytes or record.largest * (query.limit + READ_AHEAD) <= query.bytes:
+            messages = yield from self._matching(session, query, self._sql.matching_messages, self._codec.message)
+            return MessagePage(record, *take_page(messages, query))
+        found = yield from self._matching(session, query, self._sql.matching_entries, self._codec.entry)
+        entries, more = take_page(found, query)
+        by_seq = yield from self.messages_by_seq(session, [entry.seq for entry in entries])
+        return MessagePage(record, [by_seq[entry.seq] for entry in entries], more)
+
+    def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> Plan[tuple[Record, Sequence[Entry]] | None]:
+        session = yield from self._session(key)
+        if session is None or session.record.incarnation != incarnation:
+            return None
+        entries: list[Entry] = []
+        for segment in reversed(visible_segments(session.record, from_seq, to_seq)):
+            if len(entries) < limit:
+                parameters = (session.id, session.life, *segment, limit - len(entries))
+                rows = yield Fetch(self._sql.undoable_entries_backwards, parameters)
+                entries += map(self._codec.undoable_entry, rows)
+        return session.record, entries
+
+    def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Plan[Sequence[Entry]]:
+        session = yield from self._session(key)
+        if session is None:
+            return []
+        walks: list[Iterator[Entry]] = []
+        for usability in usabilities:
+            newest = yield from self._newest(session, usability, limit)
+            walks.append(iter(newest))
+        return list(islice(merge_backwards(walks), limit))
+
+    def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Plan[Sequence[Lookup]]:
+        row = first((yield Fetch(self._sql.session_number, key)))
+        if row is None:
+            row = first((yield Fetch(self._sql.dead_session, key)))
+        return [] if row is None else (yield from find_lookups(self._sql, self._codec, row[0], kind, ids))
+
+    def list_sessions(self, query: SessionQuery) -> Plan[SessionPage]:
+        place = Cursor.parse(query.after)
+        parameters: tuple[object, ...] = (query.tenant, place.activity, place.number)
+        if query.user_id is None and query.agent is None:
+            sql = self._sql.list_sessions_of_tenant
+        elif query.user_id is None:
+            sql, parameters = self._sql.list_sessions_of_agent, (*parameters, query.agent)
+        elif query.agent is None:
+            sql, parameters = self._sql.list_sessions_of_user, (*parameters, query.user_id)
+        else:
+            sql, parameters = self._sql.list_sessions_of_user_and_agent, (*parameters, query.user_id, query.agent)
+        # One row more tells whether there is another page.
+        rows = list((yield Fetch(sql, (*parameters, query.limit + 1))))
+        page = rows[: query.limit]
+        return SessionPage(
+            sessions=[(self._codec.key(row[2:5]), decode_record(row[5])) for row in page],
+            after=str(Cursor(*page[-1][:2])) if len(rows) > len(page) else "",
+        )
+
+    def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> Plan[EventPage | None]:
+        session = yield from self._session(key)
+        if session is None or session.record.incarnation != incarnation:
+            return None
+        rows = yield Fetch(self._sql.events_after, (session.id, session.life, after, limit))
+        return EventPage(session.record, list(map(event_of, rows)))
+
+    def list_due(self, due: Due, before: int, limit: int, after: str) -> Plan[DuePage]:
+        place = Cursor.parse(after) if after else Cursor(0, 0)
+        sql = self._sql.list_purgeable if due is Due.PURGE else self._sql.list_expiring
+        rows = list((yield Fetch(sql, (before, place.activity, place.number, limit + 1))))
+        page = rows[:limit]
+        return DuePage(
+            keys=[self._codec.key(row[2:]) for row in page],
+            after=str(Cursor(*page[-1][:2])) if len(rows) > len(page) else "",
+        )
+
+    def load_agent(self, tenant: str, agent: str) -> Plan[AgentRecord | None]:
+        row = first((yield Fetch(self._sql.agent, (tenant, agent))))
+        return None if row is None else self._codec.agent(row)
+
+    def list_agents(self, tenant: str, after: str, limit: int) -> Plan[Sequence[AgentRecord]]:
+        rows = yield Fetch(self._sql.list_agents, (tenant, after, limit))
+        return list(map(self._codec.agent, rows))
+
+    def messages_by_seq(self, session: Session, seqs: Sequence[int]) -> Plan[dict[int, StoredMessage]]:
+        """The messages that are there, by seq."""
+        messages = {}
+        for sql, values in self._sql.messages_by_seq.runs(seqs):
+            for message in map(self._codec.message, (yield Fetch(sql, (session.id, session.life, *values)))):
+                messages[message.seq] = message
+        return messages
+
+    def _session(self, key: SessionKey) -> Plan[Session | None]:
+        row = first((yield Fetch(self._sql.session, key)))
+        return None if row is None else Session(row[0], row[1], decode_record(row[2]))
+
+    def _newest(self, session: Session, usability: Usability, limit: int) -> Plan[list[Entry]]:
+        """The newest visible entries of a usability, at most `limit`, backwards in reading order."""
+        is_visible = visibility(session.record)
+        entries: list[Entry] = []
+        for low, high in reversed(visible_segments(session.record)):
+            # Of a group whose head is visible, newer messages may be removed: these are read and passed over.
+            asked = limit
+            while len(entries) < limit:
+                parameters = (session.id, session.life, int(usability), low, high, asked)
+                found = list(map(self._codec.entry, (yield Fetch(self._sql.entries_backwards, parameters))))
+                visible = [entry for entry in found if is_visible(entry.seq)]
+                if len(found) < asked or len(entries) + len(visible) >= limit:
+                    entries += visible[: limit - len(entries)]
+                    break
+                asked *= 2
+        return entries
+
+    def _matching(
+        self,
+        session: Session,
+        query: MessageQuery,
+        variants: dict[tuple[bool, bool], str],
+        build: Callable[[Row], AnyEntry],
+    ) -> Plan[list[AnyEntry]]:
+        """What a query matches, in its order, as far as a page needs it."""
+        sql = variants[query.descending, bool(query.run_id)]
+        # As many roles as the statement has parameters: all, or those that are asked for and one of them again.
+        roles = sorted(query.roles or Role)
+        filters = (
+            *(roles + roles[-1:] * (len(Role) - len(roles))),
+            0 if query.from_time is None else query.from_time,
+            sys.maxsize if query.to_time is None else query.to_time,
+            *([query.run_id] if query.run_id else []),
+        )
+        segments = visible_segments(session.record, query.from_seq, query.to_seq)
+        if query.descending:
+            segments.reverse()
+        found: list[AnyEntry] = []
+        size = 0
+        for segment in segments:
+            if len(found) > query.limit or size > query.bytes:
+                break
+            limit = query.limit + 1 - len(found)
+            for row in (yield Fetch(sql, (session.id, session.life, *segment, *filters, limit))):
+                found.append(build(row))
+                size += found[-1].size
+                if size > query.bytes and len(found) > 1:
+                    break
+        return found
+
+
+def find_lookups(
+    statements: Statements, codec: Codec, session: int, kind: LookupKind, ids: Sequence[str]
+) -> Plan[list[Lookup]]:
+    """The look-ups of a session that are there, each once."""
+    found: list[Lookup] = []
+    for sql, values in statements.lookups_by_id.runs(list(dict.fromkeys(ids))):
+        found += map(codec.lookup, (yield Fetch(sql, (session, int(kind), *values))))
+    return found

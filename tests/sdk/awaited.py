@@ -1,16 +1,33 @@
 """The sync client behind the async one's interface, so that one test states a behaviour of both."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
-from memoryd import Agent, MemoryClient, Session
+from memoryd import Agent, MemoryClient, Session, Watch
 
 
 class Awaited:
     """A sync object whose methods are awaited, and whose iterators are async."""
 
-    def __init__(self, wrapped: MemoryClient | Session | Agent) -> None:
-        self._wrapped = wrapped
+    def __init__(self, wrapped: MemoryClient | Session | Agent | Watch) -> None:
+        self._wrapped: Any = wrapped
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        # In a thread, so that a watch that waits for an event lets the test go on.
+        if (item := await asyncio.to_thread(next, self._wrapped, None)) is None:
+            raise StopAsyncIteration
+        return item
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._wrapped.__enter__)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._wrapped.__exit__(*error)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._wrapped, name)
@@ -19,8 +36,10 @@ class Awaited:
 
 def _awaited_method(method: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
-        if method.__name__ in ("session", "agent"):
+        if method.__name__ in ("session", "agent", "watch"):
             return Awaited(method(*args, **kwargs))
+        if method.__name__ == "fork":
+            return _awaited_handle(method, *args, **kwargs)
         if method.__name__ in ("messages", "sessions", "agents"):
             return _awaited_iterator(method(*args, **kwargs))
         return _awaited_call(method, *args, **kwargs)
@@ -31,6 +50,11 @@ def _awaited_method(method: Callable[..., Any]) -> Callable[..., Any]:
 async def _awaited_iterator(items: Iterator[Any]) -> AsyncIterator[Any]:
     for item in items:
         yield item
+
+
+async def _awaited_handle(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaited:
+    unwrapped = [arg._wrapped if isinstance(arg, Awaited) else arg for arg in args]
+    return Awaited(method(*unwrapped, **kwargs))
 
 
 async def _awaited_call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -71,7 +71,7 @@ class ScriptedServer(grpc.GenericRpcHandler):
         def first(request: bytes, context: grpc.ServicerContext) -> bytes:
             return next(answer(request, context))
 
-        if method.startswith("Stream"):
+        if method.startswith(("Stream", "Watch")):
             return grpc.unary_stream_rpc_method_handler(answer)
         return grpc.unary_unary_rpc_method_handler(first)
 

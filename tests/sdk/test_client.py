@@ -260,7 +260,7 @@ async def test_arguments_that_cannot_be_are_named_before_any_call(memory: AsyncM
         await listed(session.messages(roles=["critic"]))
     with pytest.raises(ValueError, match="from_time has no time zone"):
         await listed(session.messages(from_time=datetime(2026, 1, 1)))  # noqa: DTZ001
-    with pytest.raises(ValueError, match="nothing to update: give user_id or labels or policy"):
+    with pytest.raises(ValueError, match="nothing to update: give user_id or labels or ttl or policy"):
         await session.update()
     with pytest.raises(ValueError, match=r"half of a surrogate pair \(U\+D83D\)"):
         await session.append(user("a \ud83d"))

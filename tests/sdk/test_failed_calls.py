@@ -34,10 +34,15 @@ from memoryd.v1.history_service_pb2 import (
     AppendedMessage,
     AppendMessagesRequest,
     AppendMessagesResponse,
+    ClearHistoryResponse,
+    EraseUserResponse,
+    ForkSessionResponse,
     GetMessageResponse,
     GetSessionResponse,
     ListMessagesResponse,
     ListSessionsResponse,
+    RedactMessageResponse,
+    RewindSessionResponse,
 )
 from memoryd.v1.message_pb2 import Content, Message, Part, Role
 from memoryd.v1.store_service_pb2 import GetStoreResponse, ListStoresResponse
@@ -77,7 +82,6 @@ READS: dict[str, tuple[Callable[[AsyncMemoryClient], Awaitable[Any]], ProtoMessa
 CHANGES: dict[str, Callable[[AsyncMemoryClient], Awaitable[Any]]] = {
     "UpdateSession": lambda memory: memory.session(agent="a", id="s").update(user_id="u"),
     "UpdateAgent": lambda memory: memory.agent("a").update(policy=memoryd.Policy()),
-    "ClearHistory": lambda memory: memory.session(agent="a", id="s").clear(),
     "ClearAgentHistory": lambda memory: memory.clear_agent("a"),
 }
 
@@ -123,6 +127,35 @@ async def test_tries_end_and_the_error_stays(connect: Connect, scripted: Scripte
     assert len(scripted.asked("GetSession")) == 5
     assert error.value.metadata == {"store": "main", "correlation_id": "c7"}
     assert str(error.value) == "text of STORE_UNAVAILABLE (correlation id c7)"
+
+
+REPEATABLE: dict[str, tuple[Callable[[AsyncMemoryClient], Awaitable[Any]], ProtoMessage, bool]] = {
+    "ClearHistory": (lambda memory: memory.session(agent="a", id="s").clear(), ClearHistoryResponse(), True),
+    "RewindSession": (lambda memory: memory.session(agent="a", id="s").rewind(3), RewindSessionResponse(), True),
+    "ForkSession": (lambda memory: memory.session(agent="a", id="s").fork(), ForkSessionResponse(), True),
+    "RedactMessage": (
+        lambda memory: memory.session(agent="a", id="s").redact(seq=3),
+        RedactMessageResponse(message=Message(role=Role.ROLE_USER, seq=3)),
+        False,
+    ),
+    "EraseUser": (lambda memory: memory.erase_user("mia"), EraseUserResponse(), False),
+}
+
+
+@pytest.mark.parametrize("method", REPEATABLE)
+async def test_a_change_is_tried_again_as_the_same_request(
+    method: str, connect: Connect, scripted: ScriptedServer
+) -> None:
+    """Request ids (and a fork's name) are made before the first try, so that nothing happens twice (invariant 2)."""
+    change, response, marked = REPEATABLE[method]
+    scripted.script(method, fails(UNAVAILABLE), fails(UNAVAILABLE, "STORE_UNAVAILABLE"), answers(response))
+    await change(connect(scripted.address))
+    tries = scripted.asked(method)
+    assert len(tries) == 3
+    assert len(set(tries)) == 1
+    scripted.script(method, answers(response))
+    await change(connect(scripted.address))
+    assert (scripted.asked(method)[-1] != tries[0]) is marked
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -237,13 +270,13 @@ async def test_a_deadline_that_ended_the_tries_names_what_may_have_been(
 
     try:
         scripted.script("GetSession", fails(UNAVAILABLE, "STORE_UNAVAILABLE", store="main"), hangs)
-        scripted.script("ClearHistory", hangs)
-        session = connect(scripted.address, timeout=0.5).session(agent="a")
+        scripted.script("ClearAgentHistory", hangs)
+        memory = connect(scripted.address, timeout=0.5)
         with pytest.raises(DeadlineExceeded, match="its store was unavailable and the call was tried again") as error:
-            await session.info()
+            await memory.session(agent="a").info()
         assert "see the server's log, and stores() tells which stores answer now" in str(error.value)
         with pytest.raises(DeadlineExceeded, match="read before you repeat it") as error:
-            await session.clear()
+            await memory.clear_agent("a")
         assert "tried again" not in str(error.value)
     finally:
         over.set()

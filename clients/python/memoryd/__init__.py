@@ -1,8 +1,8 @@
 """memoryd: the memory service for agents. This is its Python SDK; `memoryd.v1` holds the generated code of the API."""
 
-from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession
+from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession, AsyncWatch
 from memoryd.batches import batches
-from memoryd.client import Agent, MemoryClient, Session
+from memoryd.client import Agent, MemoryClient, Session, Watch
 from memoryd.converters import AnthropicPrompt, from_anthropic, from_openai, to_anthropic, to_openai
 from memoryd.decoding import message_from_proto
 from memoryd.encoding import message_to_proto
@@ -19,6 +19,7 @@ from memoryd.errors import (
     FieldInvalid,
     FieldRequired,
     FieldTooLarge,
+    ForkInterrupted,
     InternalError,
     InvalidArgument,
     LastSeqMismatch,
@@ -31,24 +32,32 @@ from memoryd.errors import (
     RecordTooLarge,
     RequestIdConflict,
     ResourceExhausted,
+    ResumeTokenInvalid,
     ServerDraining,
     ServerUnavailable,
+    SessionExists,
     SessionNotFound,
     StoreUnavailable,
     StoreUnknown,
     TlsFailed,
+    TooManyWatchers,
     Unauthenticated,
     Unavailable,
+    WatchStalled,
     WindowChanged,
     WindowTooLarge,
     WindowTooSmall,
 )
+from memoryd.events import WatchEvent, WatchEventKind
 from memoryd.histories import (
+    FOREVER,
     AgentInfo,
     AppendedMessage,
     ClearedAgent,
+    ErasedUser,
     ListOrder,
     MessageView,
+    RewoundSession,
     SessionInfo,
     SessionSettings,
 )
@@ -78,6 +87,7 @@ from memoryd.stores import Capability, StoreInfo
 from memoryd.windows import LeftOut, LeftOutMessage, LeftOutReason, SummaryState, Window, WindowStats
 
 __all__ = [
+    "FOREVER",
     "Aborted",
     "Agent",
     "AgentInfo",
@@ -88,6 +98,7 @@ __all__ = [
     "AsyncAgent",
     "AsyncMemoryClient",
     "AsyncSession",
+    "AsyncWatch",
     "Capability",
     "ClearedAgent",
     "Contention",
@@ -95,11 +106,13 @@ __all__ = [
     "CredentialMissing",
     "Data",
     "DeadlineExceeded",
+    "ErasedUser",
     "EtagMismatch",
     "FailedPrecondition",
     "FieldInvalid",
     "FieldRequired",
     "FieldTooLarge",
+    "ForkInterrupted",
     "InternalError",
     "InvalidArgument",
     "LastSeqMismatch",
@@ -128,10 +141,13 @@ __all__ = [
     "RequestIdConflict",
     "ResourceExhausted",
     "ResultPart",
+    "ResumeTokenInvalid",
+    "RewoundSession",
     "Role",
     "ServerDraining",
     "ServerUnavailable",
     "Session",
+    "SessionExists",
     "SessionInfo",
     "SessionNotFound",
     "SessionSettings",
@@ -142,10 +158,15 @@ __all__ = [
     "Text",
     "TlsFailed",
     "Tokenizer",
+    "TooManyWatchers",
     "ToolCall",
     "ToolResult",
     "Unauthenticated",
     "Unavailable",
+    "Watch",
+    "WatchEvent",
+    "WatchEventKind",
+    "WatchStalled",
     "Window",
     "WindowChanged",
     "WindowMode",

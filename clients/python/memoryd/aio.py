@@ -8,8 +8,10 @@ async with AsyncMemoryClient("127.0.0.1:7600") as memory:
         print(message.seq, message.text)
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,20 +24,24 @@ from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
 from memoryd.errors import typed_error
+from memoryd.events import WatchEvent
 from memoryd.histories import (
     AgentInfo,
     AppendedMessage,
     ClearedAgent,
+    ErasedUser,
     ListOrder,
     MessageView,
+    RewoundSession,
     SessionInfo,
     SessionSettings,
 )
 from memoryd.ids import new_id
 from memoryd.messages import Message, Role
-from memoryd.methods import STUBS
+from memoryd.methods import STUBS, WATCH_MESSAGES, Method
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
+from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
 
 Result = TypeVar("Result")
@@ -49,7 +55,7 @@ class AsyncConnection:
         self.target = target
         self._channel: grpc.aio.Channel | None = None
         self._stubs: Mapping[type[Any], Any] = {}
-        self._closed = False
+        self.closed = False
 
     async def run(self, plan: plans.Plan[Result], timeout: float | None) -> Result:
         """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result."""
@@ -73,20 +79,23 @@ class AsyncConnection:
             for item in await self.run(pages.next_page(), timeout):
                 yield item
 
-    async def close(self) -> None:
-        """Closes the channel."""
-        self._closed = True
-        if self._channel is not None:
-            await self._channel.close()
-
-    async def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
-        if self._closed:
+    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None) -> Any:
+        """Begins a call that may take `timeout` seconds; without them, as long as it likes."""
+        if self.closed:
             raise RuntimeError("this client is closed; make a new AsyncMemoryClient")
         if self._channel is None:
             self._channel = channel = self._opened()
             self._stubs = {stub: stub(channel) for stub in STUBS}
-        method = getattr(self._stubs[call.method.stub], call.method.name)
-        answer = method(call.request, timeout=deadline.left(), metadata=self.target.metadata)
+        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=self.target.metadata)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        self.closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
+        answer = self.begin(call.method, call.request, deadline.left())
         return [response async for response in answer] if call.streaming else await answer
 
     def _opened(self) -> grpc.aio.Channel:
@@ -166,6 +175,10 @@ class AsyncMemoryClient:
     async def clear_agent(self, agent: str, *, timeout: float | None = None) -> ClearedAgent:
         """Takes away the messages of every session of an agent. Like `MemoryClient.clear_agent`."""
         return await self._connection.run(plans.clear_agent(agent), timeout)
+
+    async def erase_user(self, user_id: str, *, timeout: float | None = None) -> ErasedUser:
+        """Deletes all that a user owns. Like `MemoryClient.erase_user`."""
+        return await self._connection.run(plans.erase_user(user_id), timeout)
 
     async def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
@@ -294,18 +307,147 @@ class AsyncSession:
         *,
         user_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        ttl: timedelta | None = None,
         policy: Policy | None = None,
         etag: str | None = None,
         timeout: float | None = None,
     ) -> SessionInfo:
         """Changes the session's settings. Like `Session.update`."""
         return await self._connection.run(
-            plans.update_session(self._key, user_id=user_id, labels=labels, policy=policy, etag=etag), timeout
+            plans.update_session(self._key, user_id=user_id, labels=labels, ttl=ttl, policy=policy, etag=etag), timeout
         )
 
-    async def clear(self, *, timeout: float | None = None) -> int:
-        """Takes away the session's messages, keeps its settings, and tells how many there were. Later seqs go on."""
-        return await self._connection.run(plans.clear_session(self._key), timeout)
+    async def clear(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
+        """Takes away the session's messages. Like `Session.clear`."""
+        return await self._connection.run(plans.clear_session(self._key, request_id=request_id), timeout)
+
+    async def rewind(
+        self,
+        to_seq: int,
+        *,
+        expected_last_seq: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> RewoundSession:
+        """Takes away the messages after a seq. Like `Session.rewind`."""
+        plan = plans.rewind(self._key, to_seq, expected_last_seq=expected_last_seq, request_id=request_id)
+        return await self._connection.run(plan, timeout)
+
+    async def redact(
+        self, *, seq: int | None = None, id: str | None = None, reason: str = "", timeout: float | None = None
+    ) -> Message:
+        """Takes away a message's content for good. Like `Session.redact`."""
+        return await self._connection.run(plans.redact(self._key, seq=seq, id=id, reason=reason), timeout)
+
+    async def fork(
+        self,
+        target: "str | AsyncSession | None" = None,
+        *,
+        agent: str | None = None,
+        through_seq: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> "AsyncSession":
+        """Copies the session into a new one. Like `Session.fork`."""
+        if isinstance(target, AsyncSession):
+            if agent is not None:
+                raise ValueError(
+                    "target is a session, which has its agent: leave agent out, or give the new session's id"
+                )
+            forked = target
+        else:
+            forked = AsyncSession(
+                self._connection, self.agent if agent is None else agent, new_id() if target is None else target
+            )
+        plan = plans.fork(self._key, forked._key, through_seq=through_seq, request_id=request_id)
+        await self._connection.run(plan, timeout)
+        return forked
+
+    def watch(
+        self, *, resume_token: str | None = None, after_seq: int | None = None, retry_for: float | None = None
+    ) -> "AsyncWatch":
+        """Follows what happens to the session: an async iterator over its events. Like `Session.watch`."""
+        follower = Follower(self._key, resume_token=resume_token, after_seq=after_seq, retry_for=retry_for)
+        return AsyncWatch(self._connection, follower)
+
+
+class AsyncWatch(AsyncIterator[WatchEvent]):
+    """An async iterator over what happens to a session. Made by `AsyncSession.watch`.
+
+    Otherwise like `memoryd.Watch`; for one task at a time. When that is cancelled (by a timeout, for instance), so is
+    the call, and the next event that is asked for resumes it.
+    """
+
+    def __init__(self, connection: AsyncConnection, follower: Follower) -> None:
+        self._connection = connection
+        self._follower = follower
+        self._call: Any = None
+        self._closed = asyncio.Event()
+
+    @property
+    def resume_token(self) -> str:
+        """Resumes a watch behind the last event that this one gave; empty while no server has answered."""
+        return self._follower.resume_token
+
+    async def __aenter__(self) -> Self:
+        while not (self._follower.stands or self._closed.is_set()):
+            await self._read()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __anext__(self) -> WatchEvent:
+        while not self._closed.is_set():
+            if (event := self._follower.next_event()) is not None:
+                return event
+            await self._read()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Ends the watch. Another task that waits for its next event finds that there is none."""
+        self._closed.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    async def _read(self) -> None:
+        """Takes one answer in, or pauses after a failure. Raises what ends the watch."""
+        address = self._connection.target.address
+        try:
+            if self._call is None:
+                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None)
+            if (answer := await self._call.read()) is not grpc.aio.EOF:
+                self._follower.answered(answer)
+                return
+            error = broken_off(address, grpc.StatusCode.OK)
+        except grpc.RpcError as failed:
+            error = typed_error(failed, address, WATCH_MESSAGES, NO_DEADLINE)
+        except asyncio.CancelledError:
+            # gRPC raises it for a call with the status CANCELLED, too, though nobody cancelled this task.
+            if _is_cancelled():
+                self._forget_call()
+                raise
+            error = broken_off(address, grpc.StatusCode.CANCELLED)
+        except BaseException:
+            self._forget_call()
+            raise
+        self._forget_call()
+        if not (self._closed.is_set() or self._connection.closed):
+            pause = self._follower.broke_off(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), pause)
+
+    def _forget_call(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class AsyncAgent:

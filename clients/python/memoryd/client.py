@@ -7,8 +7,9 @@
 ...     messages = to_openai(session.window(tokens=4_000))
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,20 +21,24 @@ from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
 from memoryd.errors import typed_error
+from memoryd.events import WatchEvent
 from memoryd.histories import (
     AgentInfo,
     AppendedMessage,
     ClearedAgent,
+    ErasedUser,
     ListOrder,
     MessageView,
+    RewoundSession,
     SessionInfo,
     SessionSettings,
 )
 from memoryd.ids import new_id
 from memoryd.messages import Message, Role
-from memoryd.methods import STUBS
+from memoryd.methods import STUBS, WATCH_MESSAGES, Method
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
+from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
 
 Result = TypeVar("Result")
@@ -51,7 +56,7 @@ class Connection:
         else:
             self._channel = grpc.secure_channel(target.address, target.credentials, options=options)
         self._stubs = {stub: stub(self._channel) for stub in STUBS}
-        self._closed = False
+        self.closed = False
 
     def run(self, plan: plans.Plan[Result], timeout: float | None) -> Result:
         """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result."""
@@ -74,16 +79,19 @@ class Connection:
         while pages.left:
             yield from self.run(pages.next_page(), timeout)
 
+    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None) -> Any:
+        """Makes a call that may take `timeout` seconds; without them, as long as it likes."""
+        if self.closed:
+            raise RuntimeError("this client is closed; make a new MemoryClient")
+        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=self.target.metadata)
+
     def close(self) -> None:
         """Closes the channel."""
-        self._closed = True
+        self.closed = True
         self._channel.close()
 
     def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
-        if self._closed:
-            raise RuntimeError("this client is closed; make a new MemoryClient")
-        method = getattr(self._stubs[call.method.stub], call.method.name)
-        answer = method(call.request, timeout=deadline.left(), metadata=self.target.metadata)
+        answer = self.begin(call.method, call.request, deadline.left())
         return list(answer) if call.streaming else answer
 
 
@@ -91,8 +99,9 @@ class MemoryClient:
     """A client of a memoryd server. Safe to use from several threads; close it, or use it as a context manager.
 
     No server is called until the first operation. Each operation raises a MemorydError when it fails: DeadlineExceeded
-    after the timeout, ServerUnavailable when no server answers. Reads and appends are tried again while the server is
-    unavailable, up to five times within the timeout; when that ends it, the cause is only in the server's log.
+    after the timeout, ServerUnavailable when no server answers. Reads and changes that are safe to repeat (all but
+    updates and the clearing of an agent) are tried again while the server is unavailable, up to five times within the
+    timeout; when that ends it, the cause is only in the server's log.
 
     A TypeError or ValueError, raised before any call, names an argument that no request could carry: of another type,
     an integer beyond 64 bits, a timeout that is not finite.
@@ -165,6 +174,14 @@ class MemoryClient:
         for an empty name.
         """
         return self._connection.run(plans.clear_agent(agent), timeout)
+
+    def erase_user(self, user_id: str, *, timeout: float | None = None) -> ErasedUser:
+        """Deletes all that a user owns in the client's store, expired sessions included, and tells how much.
+
+        When it has answered, nothing of it is left in the database. A failure half way leaves a part, and the call can
+        be repeated; it is tried again by itself, too. InvalidArgument for an empty user.
+        """
+        return self._connection.run(plans.erase_user(user_id), timeout)
 
     def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
@@ -341,6 +358,7 @@ class Session:
         *,
         user_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        ttl: timedelta | None = None,
         policy: Policy | None = None,
         etag: str | None = None,
         timeout: float | None = None,
@@ -351,12 +369,182 @@ class Session:
         session. Not tried again by itself.
         """
         return self._connection.run(
-            plans.update_session(self._key, user_id=user_id, labels=labels, policy=policy, etag=etag), timeout
+            plans.update_session(self._key, user_id=user_id, labels=labels, ttl=ttl, policy=policy, etag=etag), timeout
         )
 
-    def clear(self, *, timeout: float | None = None) -> int:
-        """Takes away the session's messages, keeps its settings, and tells how many there were. Later seqs go on."""
-        return self._connection.run(plans.clear_session(self._key), timeout)
+    def clear(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
+        """Takes away the session's messages, keeps its settings, and tells how many there were. Later seqs go on.
+
+        Tried again by itself; a repeat of yours with the same `request_id` takes nothing more away, and the first
+        answer comes again. Without one, the SDK makes one for each call.
+        """
+        return self._connection.run(plans.clear_session(self._key, request_id=request_id), timeout)
+
+    def rewind(
+        self,
+        to_seq: int,
+        *,
+        expected_last_seq: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> RewoundSession:
+        """Takes away the messages after a seq, as if they had never been appended, and tells how many there were.
+
+        Calls whose results are taken away wait for results again. Later seqs go on. Tried again by itself, without
+        taking more away. SessionNotFound without the session.
+
+        Args:
+            to_seq: The seq after which messages are taken away; 0 takes all.
+            expected_last_seq: Rewind only if this is the session's last seq, else LastSeqMismatch.
+            request_id: A mark of this request, at most 256 bytes; a repeat with it takes nothing more away, and the
+                first answer comes again. Without one, the SDK makes one for each call.
+            timeout: The seconds that it may take, retries included; None for the client's.
+        """
+        plan = plans.rewind(self._key, to_seq, expected_last_seq=expected_last_seq, request_id=request_id)
+        return self._connection.run(plan, timeout)
+
+    def redact(
+        self, *, seq: int | None = None, id: str | None = None, reason: str = "", timeout: float | None = None
+    ) -> Message:
+        """Takes away a message's content for good, by seq or by id, and gives the message as it is now.
+
+        Its place, role and ids stay, so that windows stay valid, and a text "[REDACTED]" stands for what it said. What
+        is redacted already is left as it is. SessionNotFound or MessageNotFound without it.
+
+        Args:
+            seq: Which message, or
+            id: which one.
+            reason: Why, for those who read the message later: at most 256 bytes, one line.
+            timeout: The seconds that it may take, retries included; None for the client's.
+        """
+        return self._connection.run(plans.redact(self._key, seq=seq, id=id, reason=reason), timeout)
+
+    def fork(
+        self,
+        target: "str | Session | None" = None,
+        *,
+        agent: str | None = None,
+        through_seq: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> "Session":
+        """Copies the session into a new one, which appears once it is complete, and gives that one.
+
+        Messages keep their seqs and ids; user, labels, ttl and policy are copied, too. SessionNotFound without the
+        session, SessionExists when the name is in use or was in the last 24 hours, ForkInterrupted when messages were
+        taken away meanwhile: fork again then.
+
+        Args:
+            target: The new session's id, or the new session itself; None makes an id: read it from `Session.id`.
+            agent: The agent that is to own it; None for the same one.
+            through_seq: The newest seq to copy; None for all messages.
+            request_id: A mark of this request, at most 256 bytes; a repeat with it (and the same target) finds the fork
+                made. Without one, the SDK makes one for each call.
+            timeout: The seconds that it may take, retries included; None for the client's.
+        """
+        if isinstance(target, Session):
+            if agent is not None:
+                raise ValueError(
+                    "target is a session, which has its agent: leave agent out, or give the new session's id"
+                )
+            forked = target
+        else:
+            forked = Session(
+                self._connection, self.agent if agent is None else agent, new_id() if target is None else target
+            )
+        plan = plans.fork(self._key, forked._key, through_seq=through_seq, request_id=request_id)
+        self._connection.run(plan, timeout)
+        return forked
+
+    def watch(
+        self, *, resume_token: str | None = None, after_seq: int | None = None, retry_for: float | None = None
+    ) -> "Watch":
+        """Follows what happens to the session: an iterator over its events, in order, each once, without an end.
+
+        The call begins with the first event that is asked for, or where a `with` is entered: from there on nothing is
+        missed. When the connection is lost, the server drains or tells a slow reader to resume, the watch resumes by
+        itself behind the last event that it gave, after a pause with jitter of up to 5 seconds, and tells so in the log
+        `memoryd`. No timeout bounds it.
+
+        Raises, while it is iterated over, SessionNotFound without the session and when it has expired or was erased;
+        ResumeTokenInvalid for a token of something else; and what else is of no use to try again.
+
+        Args:
+            resume_token: Begin behind the event that had this token. After more than 24 hours, or in another session of
+                this name, the first event is of kind RESYNC: read the session anew.
+            after_seq: Begin behind this seq; 0 begins with the oldest message. Without either: with what happens now.
+            retry_for: The seconds for which it tries to resume before it raises what is in the way; None for ever.
+        """
+        follower = Follower(self._key, resume_token=resume_token, after_seq=after_seq, retry_for=retry_for)
+        return Watch(self._connection, follower)
+
+
+class Watch(Iterator[WatchEvent]):
+    """An iterator over what happens to a session. Made by `Session.watch`.
+
+    Close it, or use it as a context manager, which makes it stand at once. After an error it can be iterated over
+    again, and goes on behind the last event that it gave.
+    """
+
+    def __init__(self, connection: Connection, follower: Follower) -> None:
+        self._connection = connection
+        self._follower = follower
+        self._call: Any = None
+        self._closed = threading.Event()
+
+    @property
+    def resume_token(self) -> str:
+        """Resumes a watch behind the last event that this one gave; empty while no server has answered."""
+        return self._follower.resume_token
+
+    def __enter__(self) -> Self:
+        while not (self._follower.stands or self._closed.is_set()):
+            self._read()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __next__(self) -> WatchEvent:
+        while not self._closed.is_set():
+            if (event := self._follower.next_event()) is not None:
+                return event
+            self._read()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the watch. Another thread that waits for its next event finds that there is none."""
+        self._closed.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def _read(self) -> None:
+        """Takes one answer in, or pauses after a failure. Raises what ends the watch."""
+        address = self._connection.target.address
+        try:
+            if self._call is None:
+                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None)
+            if self._closed.is_set():  # Before there was a call that closing could cancel.
+                self._call.cancel()
+            if (answer := next(self._call, None)) is not None:
+                self._follower.answered(answer)
+                return
+            error = broken_off(address, grpc.StatusCode.OK)
+        except grpc.RpcError as failed:
+            error = typed_error(failed, address, WATCH_MESSAGES, NO_DEADLINE)
+        except BaseException:
+            self._forget_call()
+            raise
+        self._forget_call()
+        if not (self._closed.is_set() or self._connection.closed):
+            self._closed.wait(self._follower.broke_off(error))
+
+    def _forget_call(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
 
 class Agent:

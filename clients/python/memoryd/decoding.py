@@ -6,8 +6,18 @@ from datetime import UTC, datetime
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from memoryd.enums import LEFT_OUT_REASON, OPEN_CALLS, OVERSIZE, ROLE, SUMMARY_STATE, TOKENIZER, WINDOW_MODE
+from memoryd.enums import (
+    LEFT_OUT_REASON,
+    OPEN_CALLS,
+    OVERSIZE,
+    ROLE,
+    SUMMARY_STATE,
+    TOKENIZER,
+    WATCH_EVENT_KIND,
+    WINDOW_MODE,
+)
 from memoryd.errors import AnswerUnreadable
+from memoryd.events import WatchEvent
 from memoryd.histories import AgentInfo, AppendedMessage, SessionInfo
 from memoryd.messages import (
     Data,
@@ -152,6 +162,20 @@ def session_info_from_proto(session: session_pb2.Session) -> SessionInfo:
         create_time=moment(session.create_time) if session.HasField("create_time") else None,
         activity_time=moment(session.activity_time) if session.HasField("activity_time") else None,
         etag=session.etag,
+        ttl=session.ttl.ToTimedelta() if session.HasField("ttl") else None,
+        expire_time=moment(session.expire_time) if session.HasField("expire_time") else None,
+    )
+
+
+def watch_event_from_proto(event: history_service_pb2.WatchEvent) -> WatchEvent:
+    """An event of the API."""
+    return WatchEvent(
+        kind=WATCH_EVENT_KIND.member_or_unspecified(event.kind),
+        from_seq=event.from_seq,
+        to_seq=event.to_seq,
+        message=message_from_proto(event.message) if event.HasField("message") else None,
+        event_time=moment(event.event_time) if event.HasField("event_time") else None,
+        resume_token=event.resume_token,
     )
 
 

@@ -1,13 +1,14 @@
 """From the SDK's types to the API's."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.arguments import integer
 from memoryd.enums import OPEN_CALLS, OVERSIZE, ROLE, TOKENIZER, WINDOW_MODE
-from memoryd.histories import SessionSettings
+from memoryd.histories import FOREVER, SessionSettings
 from memoryd.ids import new_id
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
 from memoryd.policies import Policy, WindowOptions
@@ -22,6 +23,17 @@ def timestamp(moment: datetime, argument: str) -> Timestamp:
         raise ValueError(f"{argument} has no time zone: give one, for example datetime.now(timezone.utc)")
     result = Timestamp()
     result.FromDatetime(moment)
+    return result
+
+
+def ttl_to_proto(ttl: timedelta | None) -> Duration | None:
+    """A session's ttl for the API, which has none for a session without end. TypeError for what is no timedelta."""
+    if ttl is None or ttl == FOREVER:
+        return None
+    if not isinstance(ttl, timedelta):
+        raise TypeError(f"ttl is of type {type(ttl).__name__}; give a timedelta, for example timedelta(days=30)")
+    result = Duration()
+    result.FromTimedelta(ttl)
     return result
 
 
@@ -122,4 +134,5 @@ def session_settings_to_proto(settings: SessionSettings) -> history_service_pb2.
         labels=settings.labels,
         tokenizer=TOKENIZER.number(settings.tokenizer),
         policy=None if settings.policy is None else policy_to_proto(settings.policy),
+        ttl=ttl_to_proto(settings.ttl),
     )

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from memoryd.events import WatchEventKind
 from memoryd.histories import ListOrder, MessageView
 from memoryd.messages import Role
 from memoryd.policies import OpenCalls, Oversize, Tokenizer, WindowMode
@@ -44,6 +45,7 @@ class Numbers(Generic[Member]):
 ROLE = Numbers(Role, message_pb2.Role, "ROLE")
 LIST_ORDER = Numbers(ListOrder, history_service_pb2.ListOrder, "LIST_ORDER")
 MESSAGE_VIEW = Numbers(MessageView, history_service_pb2.MessageView, "MESSAGE_VIEW")
+WATCH_EVENT_KIND = Numbers(WatchEventKind, history_service_pb2.WatchEventKind, "WATCH_EVENT_KIND")
 TOKENIZER = Numbers(Tokenizer, session_pb2.Tokenizer, "TOKENIZER")
 WINDOW_MODE = Numbers(WindowMode, policy_pb2.WindowMode, "WINDOW_MODE")
 OPEN_CALLS = Numbers(OpenCalls, policy_pb2.OpenCalls, "OPEN_CALLS")

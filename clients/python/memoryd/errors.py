@@ -92,6 +92,14 @@ class PageTokenInvalid(InvalidArgument):
     _of_reason = "PAGE_TOKEN_INVALID"
 
 
+class ResumeTokenInvalid(InvalidArgument):
+    """The resume token is damaged, or is of another store, tenant or session. Read the session, and watch without
+    one.
+    """
+
+    _of_reason = "RESUME_TOKEN_INVALID"
+
+
 class StoreUnknown(InvalidArgument):
     """The server has no store with the name that the client asks for; metadata holds `stores`, the known names."""
 
@@ -131,7 +139,7 @@ class MessageNotFound(NotFound):
 
 
 class AlreadyExists(MemorydError):
-    """An id is known with other content. Nothing was written."""
+    """An id is known with other content, or a name is taken. Nothing was written."""
 
 
 class MessageIdConflict(AlreadyExists):
@@ -141,9 +149,15 @@ class MessageIdConflict(AlreadyExists):
 
 
 class RequestIdConflict(AlreadyExists):
-    """The request id is known with other messages."""
+    """The request id is known with another request."""
 
     _of_reason = "REQUEST_ID_CONFLICT"
+
+
+class SessionExists(AlreadyExists):
+    """The target of a fork is the name of a session, or was until less than 24 hours ago. Fork to another name."""
+
+    _of_reason = "SESSION_EXISTS"
 
 
 class Aborted(MemorydError):
@@ -182,6 +196,20 @@ class WindowChanged(Aborted):
     """History was taken away while a window was streamed, and again each time that the SDK started over."""
 
     _of_reason = "WINDOW_CHANGED"
+
+
+class ForkInterrupted(Aborted):
+    """The source of a fork lost messages while it was copied. Nothing was made; fork again."""
+
+    _of_reason = "FORK_INTERRUPTED"
+
+
+class WatchStalled(Aborted):
+    """A watcher left an answer unread for too long. `Session.watch` resumes by itself, so that only users of the bare
+    stubs see this.
+    """
+
+    _of_reason = "WATCH_STALLED"
 
 
 class FailedPrecondition(MemorydError):
@@ -245,6 +273,12 @@ class RecordTooLarge(ResourceExhausted):
     """The session's record is full. Use fewer or shorter labels."""
 
     _of_reason = "RECORD_TOO_LARGE"
+
+
+class TooManyWatchers(ResourceExhausted):
+    """The server serves as many watchers as it may; metadata holds `limit`. `Session.watch` tries again by itself."""
+
+    _of_reason = "TOO_MANY_WATCHERS"
 
 
 class InternalError(MemorydError):
@@ -320,8 +354,9 @@ _SIGNS_OF_TLS = (
 _SLOW = {
     True: (
         "The server is busy, or it or its store was unavailable and the call was tried again until then: see the "
-        "server's log, and stores() tells which stores answer now. Or give a longer timeout; an append of the same "
-        "Message objects is safe to repeat"
+        "server's log, and stores() tells which stores answer now. Or give a longer timeout. A change may have been "
+        "made all the same: an append of the same Message objects is safe to repeat, and so is what you gave a "
+        "request_id"
     ),
     False: (
         "See in the server's log whether it is busy, or give a longer timeout. The change may have been made all the "

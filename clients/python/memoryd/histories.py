@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from memoryd.policies import Policy, Tokenizer
+
+FOREVER: Final = timedelta.max
+"""The ttl of a session that does not expire: takes a ttl away in an update."""
 
 
 class ListOrder(StrEnum):
@@ -38,6 +42,9 @@ class SessionSettings:
     """The vocabulary that tokens are counted in. Default: the server's."""
     policy: Policy | None = None
     """The session's stored policy."""
+    ttl: timedelta | None = None
+    """How long the session outlives its last append: 1 second to 100 years; None for ever. An expired session is gone
+    with all that belonged to it, and the next append begins a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,11 @@ class SessionInfo:
     activity_time: datetime | None
     """When the session last took an append, in UTC, to a second."""
     etag: str
-    """The mark of the settings (user_id, labels, policy) for a conditional update. Appends do not change it."""
+    """The mark of the settings (user_id, labels, ttl, policy) for a conditional update. Appends do not change it."""
+    ttl: timedelta | None
+    """How long the session outlives its last append; None for ever."""
+    expire_time: datetime | None
+    """When the session expires if no append comes, in UTC; None without a ttl."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +117,25 @@ class ClearedAgent:
     """In how many sessions there were messages to take away."""
     message_count: int
     """How many messages were taken away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewoundSession:
+    """What a rewind took away."""
+
+    message_count: int
+    """How many messages were taken away."""
+    open_call_count: int
+    """How many calls wait for results after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedUser:
+    """What the erasure of a user deleted. After an erasure that was tried again: what the last try found."""
+
+    session_count: int
+    """How many sessions were deleted."""
+    message_count: int
+    """How many messages were deleted, those included that had been taken away before and were still stored."""
+    lookup_count: int
+    """How many id look-ups were deleted."""

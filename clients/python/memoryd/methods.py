@@ -19,6 +19,10 @@ from memoryd.v1.history_service_pb2 import (
     ClearAgentHistoryResponse,
     ClearHistoryRequest,
     ClearHistoryResponse,
+    EraseUserRequest,
+    EraseUserResponse,
+    ForkSessionRequest,
+    ForkSessionResponse,
     GetMessageRequest,
     GetMessageResponse,
     GetSessionRequest,
@@ -27,8 +31,14 @@ from memoryd.v1.history_service_pb2 import (
     ListMessagesResponse,
     ListSessionsRequest,
     ListSessionsResponse,
+    RedactMessageRequest,
+    RedactMessageResponse,
+    RewindSessionRequest,
+    RewindSessionResponse,
     UpdateSessionRequest,
     UpdateSessionResponse,
+    WatchMessagesRequest,
+    WatchMessagesResponse,
 )
 from memoryd.v1.history_service_pb2_grpc import HistoryServiceStub
 from memoryd.v1.store_service_pb2 import GetStoreRequest, GetStoreResponse, ListStoresRequest, ListStoresResponse
@@ -49,9 +59,11 @@ Response = TypeVar("Response")
 class Method(Generic[Request, Response]):
     """A method of the API: the stub that has it, its name, and whether it is tried again on UNAVAILABLE.
 
-    Tried again are reads and appends: a repeated append is recognized by the ids of its messages. An update is not,
-    since a repeat could undo another caller's later one (or, with an etag, fail against its own first try); nor is a
-    clear, whose second answer would count nothing.
+    Tried again are reads and what a repeat does not change: an append, recognized by the ids of its messages; a clear,
+    a rewind and a fork, recognized by the request id that the SDK makes; a redaction; and an erasure, whose second
+    answer counts what was left. An update is not, since a repeat could undo another caller's later one (or, with an
+    etag, fail against its own first try); nor is the clear of an agent, whose second answer would count nothing. A
+    watch resumes by itself, behind what it has seen.
     """
 
     stub: type[Any]
@@ -79,10 +91,21 @@ UPDATE_SESSION: Method[UpdateSessionRequest, UpdateSessionResponse] = Method(
     HistoryServiceStub, "UpdateSession", retried=False
 )
 CLEAR_HISTORY: Method[ClearHistoryRequest, ClearHistoryResponse] = Method(
-    HistoryServiceStub, "ClearHistory", retried=False
+    HistoryServiceStub, "ClearHistory", retried=True
 )
 CLEAR_AGENT_HISTORY: Method[ClearAgentHistoryRequest, ClearAgentHistoryResponse] = Method(
     HistoryServiceStub, "ClearAgentHistory", retried=False
+)
+REDACT_MESSAGE: Method[RedactMessageRequest, RedactMessageResponse] = Method(
+    HistoryServiceStub, "RedactMessage", retried=True
+)
+REWIND_SESSION: Method[RewindSessionRequest, RewindSessionResponse] = Method(
+    HistoryServiceStub, "RewindSession", retried=True
+)
+FORK_SESSION: Method[ForkSessionRequest, ForkSessionResponse] = Method(HistoryServiceStub, "ForkSession", retried=True)
+ERASE_USER: Method[EraseUserRequest, EraseUserResponse] = Method(HistoryServiceStub, "EraseUser", retried=True)
+WATCH_MESSAGES: Method[WatchMessagesRequest, WatchMessagesResponse] = Method(
+    HistoryServiceStub, "WatchMessages", retried=False
 )
 LOAD_WINDOW: Method[LoadWindowRequest, LoadWindowResponse] = Method(WindowServiceStub, "LoadWindow", retried=True)
 STREAM_WINDOW: Method[StreamWindowRequest, StreamWindowResponse] = Method(
@@ -103,6 +126,11 @@ METHODS: tuple[Method[Any, Any], ...] = (
     UPDATE_SESSION,
     CLEAR_HISTORY,
     CLEAR_AGENT_HISTORY,
+    REDACT_MESSAGE,
+    REWIND_SESSION,
+    FORK_SESSION,
+    ERASE_USER,
+    WATCH_MESSAGES,
     LOAD_WINDOW,
     STREAM_WINDOW,
     GET_AGENT,

@@ -6,6 +6,7 @@ the operation's result. The sync and the async client each have one small loop t
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 import grpc
@@ -25,22 +26,36 @@ from memoryd.encoding import (
     message_to_proto,
     policy_to_proto,
     session_settings_to_proto,
+    ttl_to_proto,
     window_options_to_proto,
 )
 from memoryd.enums import OPEN_CALLS, OVERSIZE
 from memoryd.errors import AnswerUnreadable, Unavailable, WindowChanged, WindowTooLarge
-from memoryd.histories import AgentInfo, AppendedMessage, ClearedAgent, SessionInfo, SessionSettings
+from memoryd.histories import (
+    AgentInfo,
+    AppendedMessage,
+    ClearedAgent,
+    ErasedUser,
+    RewoundSession,
+    SessionInfo,
+    SessionSettings,
+)
+from memoryd.ids import new_id
 from memoryd.messages import Message
 from memoryd.methods import (
     APPEND_MESSAGES,
     CLEAR_AGENT_HISTORY,
     CLEAR_HISTORY,
+    ERASE_USER,
+    FORK_SESSION,
     GET_AGENT,
     GET_MESSAGE,
     GET_SESSION,
     GET_STORE,
     LIST_STORES,
     LOAD_WINDOW,
+    REDACT_MESSAGE,
+    REWIND_SESSION,
     STREAM_WINDOW,
     UPDATE_AGENT,
     UPDATE_SESSION,
@@ -106,9 +121,7 @@ def append(
             session=session,
             messages=map(message_to_proto, messages),
             request_id=string(request_id or "", "request_id", "import-7"),
-            expected_last_seq=(
-                None if expected_last_seq is None else integer(expected_last_seq, "expected_last_seq", SEQS)
-            ),
+            expected_last_seq=_expected(expected_last_seq),
             create=None if create is None else session_settings_to_proto(create),
         ),
     )
@@ -118,14 +131,32 @@ def append(
 def message(session: SessionKey, *, seq: int | None, id: str | None) -> Plan[Message]:
     """Reads one message, by seq or by id."""
     request = history_service_pb2.GetMessageRequest(session=session)
+    _choose(request, seq, id)
+    response = yield from call(GET_MESSAGE, request)
+    return message_from_proto(response.message)
+
+
+def redact(session: SessionKey, *, seq: int | None, id: str | None, reason: str) -> Plan[Message]:
+    """Takes away one message's content, by seq or by id."""
+    request = history_service_pb2.RedactMessageRequest(
+        session=session, reason=string(reason, "reason", "asked for by the user")
+    )
+    _choose(request, seq, id)
+    response = yield from call(REDACT_MESSAGE, request)
+    return message_from_proto(response.message)
+
+
+def _choose(
+    request: history_service_pb2.GetMessageRequest | history_service_pb2.RedactMessageRequest,
+    seq: int | None,
+    id: str | None,
+) -> None:
     if (seq is None) == (id is None):
         raise ValueError("give either seq or id, to say which message")
     if seq is not None:
         request.seq = integer(seq, "seq", SEQS)
     if id is not None:
         request.id = string(id, "id", "0199d1c3")
-    response = yield from call(GET_MESSAGE, request)
-    return message_from_proto(response.message)
 
 
 def window(session: SessionKey, options: WindowOptions, *, explain: bool) -> Plan[Window]:
@@ -204,11 +235,12 @@ def update_session(
     *,
     user_id: str | None,
     labels: Mapping[str, str] | None,
+    ttl: timedelta | None,
     policy: Policy | None,
     etag: str | None,
 ) -> Plan[SessionInfo]:
     """Changes those settings of a session that are not None."""
-    given = {"user_id": user_id, "labels": labels, "policy": policy}
+    given = {"user_id": user_id, "labels": labels, "ttl": ttl, "policy": policy}
     response = yield from call(
         UPDATE_SESSION,
         history_service_pb2.UpdateSessionRequest(
@@ -216,6 +248,7 @@ def update_session(
                 key=session,
                 user_id=user_id or "",
                 labels=labels,
+                ttl=ttl_to_proto(ttl),
                 policy=None if policy is None else policy_to_proto(policy),
                 etag=etag or "",
             ),
@@ -225,10 +258,60 @@ def update_session(
     return session_info_from_proto(response.session)
 
 
-def clear_session(session: SessionKey) -> Plan[int]:
+def clear_session(session: SessionKey, *, request_id: str | None) -> Plan[int]:
     """Takes away a session's messages."""
-    response = yield from call(CLEAR_HISTORY, history_service_pb2.ClearHistoryRequest(session=session))
+    request = history_service_pb2.ClearHistoryRequest(session=session, request_id=_request_id(request_id))
+    response = yield from call(CLEAR_HISTORY, request)
     return response.cleared_message_count
+
+
+def rewind(
+    session: SessionKey, to_seq: int, *, expected_last_seq: int | None, request_id: str | None
+) -> Plan[RewoundSession]:
+    """Takes away a session's messages after a seq."""
+    response = yield from call(
+        REWIND_SESSION,
+        history_service_pb2.RewindSessionRequest(
+            session=session,
+            to_seq=integer(to_seq, "to_seq", SEQS),
+            expected_last_seq=_expected(expected_last_seq),
+            request_id=_request_id(request_id),
+        ),
+    )
+    return RewoundSession(message_count=response.removed_message_count, open_call_count=response.open_call_count)
+
+
+def fork(
+    source: SessionKey, target: SessionKey, *, through_seq: int | None, request_id: str | None
+) -> Plan[history_service_pb2.ForkSessionResponse]:
+    """Copies a session into a new one."""
+    request = history_service_pb2.ForkSessionRequest(
+        source=source,
+        target=target,
+        through_seq=None if through_seq is None else integer(through_seq, "through_seq", SEQS),
+        request_id=_request_id(request_id),
+    )
+    return (yield from call(FORK_SESSION, request))
+
+
+def _expected(last_seq: int | None) -> int | None:
+    return None if last_seq is None else integer(last_seq, "expected_last_seq", SEQS)
+
+
+def _request_id(given: str | None) -> str:
+    """The mark of a request, made before its first try where the caller gives none."""
+    return new_id() if given is None else string(given, "request_id", "import-7")
+
+
+def erase_user(user_id: str) -> Plan[ErasedUser]:
+    """Deletes all that a user owns."""
+    request = history_service_pb2.EraseUserRequest(user_id=string(user_id, "user_id", "mia"))
+    response = yield from call(ERASE_USER, request)
+    return ErasedUser(
+        session_count=response.erased_session_count,
+        message_count=response.erased_message_count,
+        lookup_count=response.erased_lookup_count,
+    )
 
 
 def clear_agent(agent: str) -> Plan[ClearedAgent]:

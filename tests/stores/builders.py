@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ TIME = 1_700_000_000_000_000
 
 BOTH = (Usability.USABLE, Usability.OPEN)
 USABLE = (Usability.USABLE,)
+EVERY = tuple(Usability)
 
 
 def message(seq: int, **fields: Any) -> StoredMessage:
@@ -143,7 +144,7 @@ def death(key: SessionKey, record: Record) -> Change:
 def change_of(key: SessionKey, record: Record, *messages: StoredMessage, **fields: Any) -> Change:
     """A change that rests on the given record; fields are those of a change (`ROWS`) and of its new record."""
     rows, changed = _parted(fields)
-    successor = replace(record, **{"version": record.version + 1, **_grown(record, messages), **changed})
+    successor = replace(record, **{"version": record.version + 1, **grown(record, messages), **changed})
     return Change(key, record, successor, messages, **rows)
 
 
@@ -151,7 +152,7 @@ def _begin(
     key: SessionKey, previous: Record | None, messages: Sequence[StoredMessage], fields: dict[str, Any]
 ) -> Change:
     rows, changed = _parted(fields)
-    record = new_record(**{**_grown(Record("", 0, "", 0, 0), messages), **changed})
+    record = new_record(**{**grown(Record("", 0, "", 0, 0), messages), **changed})
     return Change(key, previous, record, messages, **rows)
 
 
@@ -166,7 +167,8 @@ def born(change: Change) -> Record:
     return change.record
 
 
-def _grown(record: Record, messages: Sequence[StoredMessage]) -> dict[str, Any]:
+def grown(record: Record, messages: Collection[StoredMessage]) -> dict[str, Any]:
+    """What the record counts once it has these messages too."""
     return {
         "last_seq": max([record.last_seq, *(m.seq for m in messages)]),
         "largest": max([record.largest, *(m.size for m in messages)]),

@@ -20,6 +20,7 @@ from memoryd_server.stores.records import (
 from tests.adapters import EACH_SHARED_ADAPTER
 from tests.stores.builders import (
     BOTH,
+    EVERY,
     TIME,
     Session,
     birth,
@@ -68,7 +69,7 @@ class TestDeath:
         assert await store.read(living.key, incarnation, [1, 2, 3]) is None
         assert await store.list_messages(living.key, MessageQuery(1, 10, False, 10, 1 << 20)) is None
         assert await store.list_entries(living.key, incarnation, 1, 10, 10) is None
-        assert list(await store.list_unusable(living.key, Usability, 10)) == []
+        assert list(await store.list_unusable(living.key, EVERY, 10)) == []
         assert await store.list_events(living.key, incarnation, 0, 10) is None
 
     @pytest.mark.parametrize("conditions", [{}, {"agent": "agent"}, {"user_id": "user"}])
@@ -166,12 +167,12 @@ async def begin_again(session: Session, way: str, *messages: StoredMessage, **fi
 class TestNewLife:
     async def test_shows_nothing_of_the_old_one(self, living: Session, store: Store, way: str) -> None:
         record = await begin_again(living, way)
-        tail = Tail(Usability, 10, opening=True, body_bytes=1 << 20)
+        tail = Tail(EVERY, 10, opening=True, body_bytes=1 << 20)
         assert await store.load(living.key, tail) == Loaded(record, [], [])
         assert await store.read(living.key, record.incarnation, range(1, 10)) == (record, [])
         assert await living.stored() == []
         assert await store.list_entries(living.key, record.incarnation, 1, 10, 10) == (record, [])
-        assert list(await store.list_unusable(living.key, Usability, 10)) == []
+        assert list(await store.list_unusable(living.key, EVERY, 10)) == []
         page = await store.list_events(living.key, record.incarnation, 0, 10)
         assert page is not None
         assert (page.record, list(page.events)) == (record, [])
@@ -185,7 +186,7 @@ class TestNewLife:
         ]
         record = await begin_again(living, way, *new, opening_to=2)
         assert await living.stored() == new
-        loaded = await living.load(usabilities=Usability, opening=True, body_bytes=1 << 20)
+        loaded = await living.load(usabilities=EVERY, opening=True, body_bytes=1 << 20)
         assert (loaded.record, list(loaded.tail), list(loaded.opening)) == (record, new[::-1], new[:2])
         assert await store.read(living.key, record.incarnation, [5, 4, 3, 2, 1]) == (record, new[::-1])
 
@@ -194,13 +195,13 @@ class TestNewLife:
         for seq in range(2, 8):
             await living.commit(message(seq, id=f"new {seq}"))
         assert [stored.id for stored in await living.stored()] == [f"new {seq}" for seq in range(1, 8)]
-        assert await living.tail(usabilities=Usability) == [7, 6, 5, 4, 3, 2, 1]
+        assert await living.tail(usabilities=EVERY) == [7, 6, 5, 4, 3, 2, 1]
 
     async def test_completes_groups_of_its_own_only(self, living: Session, store: Store, way: str) -> None:
         await begin_again(living, way, message(1), call(2, id="new", usability=Usability.OPEN))
         await living.commit(result(3, 2), completed=[2])
         assert await living.tail() == [3, 2, 1]
-        assert list(await store.list_unusable(living.key, Usability, 10)) != []
+        assert list(await store.list_unusable(living.key, EVERY, 10)) != []
         assert seqs(await store.list_unusable(living.key, [Usability.OPEN], 10)) == []
 
     async def test_has_events_of_its_own(self, living: Session, store: Store, way: str) -> None:

@@ -52,7 +52,7 @@ type: $(INSTALLED)  ## Check types: mypy, strict
 	$(BIN)/mypy
 
 .PHONY: pytest
-pytest: $(INSTALLED) test-deps  ## Run the tests alone; ARGS="tests/stores -k order" runs some
+pytest: test-deps  ## Run the tests alone; ARGS="tests/stores -k order" runs some
 	$(call heading,Tests)
 	$(BIN)/pytest $(or $(ARGS),-n auto)
 
@@ -126,12 +126,21 @@ $(GEN_VENV)/.installed: $(INSTALLED) protos/generate-requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(GEN_VENV)/bin/python --no-deps --requirements protos/generate-requirements.txt
 	@touch $@
 
+# The databases may be missing: the tests then say which, what to do, and what they left out.
 .PHONY: test-deps
-test-deps:  ## Install what tests need beside Python: strace
-	@command -v strace >/dev/null || { \
-		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-			|| { echo 'The tests need strace. On Debian or Ubuntu: apt-get install strace' >&2; exit 1; }; \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends strace; }
+test-deps: $(INSTALLED)  ## Install what tests need beside Python, as root on Debian: strace, PostgreSQL, MariaDB
+	@strace=$$(command -v strace >/dev/null || echo strace); \
+	databases=$$($(BIN)/python -m tests.databases); \
+	if [ -z "$$strace$$databases" ]; then \
+		exit; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing $$strace $$databases …"; \
+		apt-get update -qq; \
+		apt-get install -y -qq --no-install-recommends $$strace $$databases >/dev/null; \
+	elif [ -n "$$strace" ]; then \
+		echo 'The tests need strace. On Debian or Ubuntu: apt-get install strace' >&2; \
+		exit 1; \
+	fi
 
 .PHONY: constraints
 constraints: $(INSTALLED)  ## Lock the newest allowed versions of all dependencies

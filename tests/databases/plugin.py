@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,10 +55,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Names the databases for want of which tests were skipped or failed."""
     stats = terminalreporter.stats
     told = [str(report.longrepr) for outcome in ("skipped", "failed", "error") for report in stats.get(outcome, ())]
-    for kind in KINDS:
-        reason = shared.of_this_run().missing(kind)
+    for kind, to_be_stopped in itertools.product(KINDS, (False, True)):
+        reason = shared.of_this_run().missing(kind, to_be_stopped=to_be_stopped)
         if reason and (count := sum(reason in text for text in told)):
-            terminalreporter.section(f"{count} tests not run for want of {kind.title}", yellow=True)
+            terminalreporter.section(f"Not run for want of {kind.title}: {count}", yellow=True)
             terminalreporter.line(reason)
 
 
@@ -65,4 +66,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def start_database_server() -> Iterator[StartDatabaseServer]:
     """Starts database servers of a test's own, to be stopped, killed and started again."""
     with ExitStack() as started:
-        yield lambda kind: started.enter_context(OwnServer(kind))
+
+        def start(kind: Kind) -> OwnServer:
+            shared.of_this_run().require(kind, to_be_stopped=True)
+            return started.enter_context(OwnServer(kind))
+
+        yield start

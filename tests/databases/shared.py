@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 from tests.databases.kinds import KINDS, Kind
 from tests.databases.servers import DatabaseServer, prepare, start_keeper, wait_until_it_answers
 
-_END_SECONDS: Final = 10
+_END_SECONDS: Final = 60
 _POLL_SECONDS: Final = 0.02
 _LIFELINE: Final = "lifeline"
 _PORT: Final = "port"
@@ -41,14 +41,27 @@ class SharedServers:
         self._found: dict[Kind, DatabaseServer] = {}
         self._keepers: list[subprocess.Popen[bytes]] = []
 
-    def missing(self, kind: Kind) -> str | None:
-        """Why there is no server of the kind, and what to do about it; None when there is one."""
-        if kind.name in self.given_urls or kind.programs() or _is_open(kind.compose_url):
+    def missing(self, kind: Kind, *, to_be_stopped: bool = False) -> str | None:
+        """Why there is no server of the kind, and what to do about it; None when there is one.
+
+        One that is `to_be_stopped` by a test is started by it: an address of a server is not enough then.
+        """
+        if kind.programs():
+            return None
+        install = f"On Debian or Ubuntu: apt-get install {kind.packages}"
+        if to_be_stopped:
+            return f"{kind.title} is not installed, which tests that stop it need. {install}"
+        if kind.name in self.given_urls or _is_open(kind.compose_url):
             return None
         return (
-            f"{kind.title} is missing. On Debian or Ubuntu: apt-get install {kind.packages}. Elsewhere: "
-            f"docker compose -f tests/compose.yaml up --wait, or {kind.url_variable}={kind.compose_url}"
+            f"{kind.title} is missing. {install}. Elsewhere: docker compose -f tests/compose.yaml up --wait, or "
+            f"{kind.url_variable}={kind.compose_url}"
         )
+
+    def require(self, kind: Kind, *, to_be_stopped: bool = False) -> None:
+        """Where there is no such server, skips the test, or fails it if CI runs it."""
+        if reason := self.missing(kind, to_be_stopped=to_be_stopped):
+            (pytest.fail if is_ci() else pytest.skip)(reason)
 
     def start(self, kind: Kind) -> None:
         """Has the server started, where it is one of ours and not yet started; does not wait for it."""
@@ -69,14 +82,13 @@ class SharedServers:
             (directory / _PORT).write_text(str(port))
 
     def server(self, kind: Kind) -> DatabaseServer:
-        """The server of the kind. Where there is none, the test is skipped, or fails if CI runs it."""
+        """The server of the kind; `require` says what happens where there is none."""
         if kind not in self._found:
             self._found[kind] = self._find(kind)
         return self._found[kind]
 
     def _find(self, kind: Kind) -> DatabaseServer:
-        if reason := self.missing(kind):
-            (pytest.fail if is_ci() else pytest.skip)(reason)
+        self.require(kind)
         if kind.name in self.given_urls or not kind.programs():
             return DatabaseServer(kind, self.given_urls.get(kind.name, kind.compose_url))
         self.start(kind)
@@ -90,11 +102,10 @@ class SharedServersHolder(SharedServers):
     """The servers as the process sees them that pytest began with, which holds them."""
 
     def __init__(self) -> None:
-        # Settings of servers have the same prefix, and what memoryd does not know of it, it refuses.
-        given = {kind.name: os.environ.pop(kind.url_variable, "") for kind in KINDS}
-        super().__init__(
-            Path(tempfile.mkdtemp(prefix="memoryd-databases-")), {name: url for name, url in given.items() if url}
-        )
+        super().__init__(Path(tempfile.mkdtemp(prefix="memoryd-databases-")), urls_of_environment())
+        for kind in KINDS:
+            # Settings of memoryd have the same prefix, and it refuses those that it does not know.
+            os.environ.pop(kind.url_variable, None)
         # The user who runs the servers has to reach their directories.
         self.directory.chmod(0o711)
         os.mkfifo(self.directory / _LIFELINE)
@@ -110,6 +121,11 @@ class SharedServersHolder(SharedServers):
         while any((self.directory / kind.name).exists() for kind in KINDS) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def urls_of_environment() -> dict[str, str]:
+    """The servers that the environment names, by name of kind."""
+    return {kind.name: url for kind in KINDS if (url := os.environ.get(kind.url_variable))}
 
 
 def is_ci() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -104,58 +105,57 @@ class TestAServerOfATestsOwn:
 class TestARun:
     """Runs of pytest in processes of their own, as developers start them."""
 
-    @pytest.mark.parametrize("workers", ["0", "2"])
-    def test_shares_one_server_of_each_kind_and_leaves_nothing_behind(self, workers: str, tmp_path: Path) -> None:
-        directories = tmp_path / "directories"
-        outcome = finished(
-            start_run(
-                tmp_path,
-                f"""
-                @pytest.mark.parametrize("number", range(4))
-                def test(number):
-                    for kind in KINDS:
-                        with new_database(kind) as url, open({str(directories)!r}, "a") as file:
-                            print(shared.of_this_run().directory, make_url(url).port, file=file)
-                """,
-                *("-n", workers),
-            )
+    def test_shares_one_server_of_each_kind_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        found = tmp_path / "found"
+        run = start_run(
+            tmp_path,
+            f"""
+            @pytest.mark.parametrize("number", range(4))
+            @pytest.mark.parametrize("kind", KINDS)
+            def test(kind, number):
+                with new_database(kind) as url, open({str(found)!r}, "a") as file:
+                    print(make_url(url).port, shared.of_this_run().directory, file=file)
+            """,
+            *("-n", "2"),
         )
-        assert "4 passed" in outcome
-        lines = directories.read_text().splitlines()
-        assert len(lines) == 4 * len(KINDS)
-        assert len(set(lines)) == len(KINDS)
-        assert not Path(lines[0].split()[0]).exists()
+        assert "8 passed" in finished(run)
+        servers = {tuple(line.split()) for line in found.read_text().splitlines()}
+        assert len(servers) == len(KINDS)
+        assert not any(Path(directory).exists() for _, directory in servers)
 
-    @on_each_kind
-    def test_that_is_killed_leaves_no_server_behind(self, kind: Kind, tmp_path: Path) -> None:
-        found = tmp_path / "url"
+    def test_that_is_killed_leaves_no_server_behind(self, tmp_path: Path) -> None:
+        found = tmp_path / "found"
         run = start_run(
             tmp_path,
             f"""
             def test():
-                with new_database({kind.name.upper()}) as url:
-                    open({str(found)!r}, "w").write(url)
+                with new_database(POSTGRESQL) as first, new_database(MARIADB) as second:
+                    open({str(found)!r}, "w").write(f"{{shared.of_this_run().directory}} {{first}} {{second}}")
                     os.kill(os.getpid(), 9)
             """,
         )
         finished(run)
         assert run.returncode == -signal.SIGKILL
-        until(lambda: not answers(found.read_text()))
+        directory, *urls = found.read_text().split()
+        until(lambda: not any(map(answers, urls)))
+        until(lambda: not any((Path(directory) / kind.name).exists() for kind in KINDS))
+        shutil.rmtree(directory)
 
-    @pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 failed")])
+    @pytest.mark.parametrize(("ci", "outcome"), [("", "2 skipped"), ("true", "2 failed")])
     def test_names_what_is_missing_and_fails_for_it_in_ci(self, ci: str, outcome: str, tmp_path: Path) -> None:
         output = finished(start_run(tmp_path, WITHOUT_POSTGRESQL, CI=ci))
         assert outcome in output
-        assert "1 tests not run for want of PostgreSQL" in output
+        assert output.count("Not run for want of PostgreSQL: 1") == 2
         assert "PostgreSQL is missing. On Debian or Ubuntu: apt-get install postgresql." in output
+        assert "PostgreSQL is not installed, which tests that stop it need." in output
 
     @POSTGRESQL.mark
     def test_uses_the_server_that_the_environment_names_and_hides_that_from_memoryd(self, tmp_path: Path) -> None:
         url = of_this_run().server(POSTGRESQL).url("postgres")
         output = finished(
-            start_run(tmp_path, WITHOUT_POSTGRESQL, "-n", "1", MEMORYD_TEST_POSTGRESQL_URL=url, EXPECTED_URL=url)
+            start_run(tmp_path, WITHOUT_POSTGRESQL, "-n", "1", CI="", MEMORYD_TEST_POSTGRESQL_URL=url, EXPECTED_URL=url)
         )
-        assert "1 passed" in output
+        assert "1 passed, 1 skipped" in output
 
 
 WITHOUT_POSTGRESQL: Final = """
@@ -167,6 +167,9 @@ WITHOUT_POSTGRESQL: Final = """
         with new_database(POSTGRESQL) as url:
             assert make_url(url).port == make_url(os.environ["EXPECTED_URL"]).port
             assert not any(name.startswith("MEMORYD_TEST") for name in os.environ)
+
+    def test_that_stops_it(start_database_server):
+        start_database_server(POSTGRESQL)
 """
 
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memoryd_server.cli.options import NO_VALUE, Format, Server, talks_to_a_server
+from memoryd_server.cli.options import NO_VALUE, Format, Server, Ttl, talks_to_a_server
 from memoryd_server.cli.safe_text import one_line
-from memoryd_server.cli.terminal import Failure, err, out, tell
+from memoryd_server.cli.terminal import INTERRUPTED, Failure, counted, err, out, tell
 
 if TYPE_CHECKING:
+    from memoryd import SessionSettings
     from memoryd_server.cli.transcripts import Source
     from memoryd_server.cli.transfer import Tally
-
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
 
 
 @talks_to_a_server
@@ -38,6 +36,7 @@ def import_(
     user: Annotated[
         str, typer.Option(metavar="ID", help="The user who owns the new sessions.", show_default=False)
     ] = "",
+    ttl: Ttl = None,
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -62,15 +61,16 @@ def import_(
 
     `memoryd import --agent support transcripts.jsonl`
     """
+    from memoryd import SessionSettings
     from memoryd_server.cli.transcripts import STDIN, Source
 
     if agent is None and STDIN in files:
         raise Failure("standard input has no name: say whose sessions these are, with --agent NAME", status=2)
     sources = [Source(path, format, path.stem if agent is None else agent) for path in files]
-    _run(sources, server, user=user, skip_bad=skip_bad)
+    _run(sources, server, SessionSettings(user_id=user, ttl=ttl), skip_bad=skip_bad)
 
 
-def _run(sources: "list[Source]", server: Server, *, user: str, skip_bad: bool) -> None:
+def _run(sources: "list[Source]", server: Server, create: "SessionSettings", *, skip_bad: bool) -> None:
     import asyncio
 
     from memoryd import MemorydError
@@ -84,7 +84,7 @@ def _run(sources: "list[Source]", server: Server, *, user: str, skip_bad: bool) 
 
     async def run(meter: Meter) -> None:
         async with async_client(server) as client:
-            await transfer(client, sources, tally, meter, user=user, skip_bad=skip_bad)
+            await transfer(client, sources, tally, meter, create=create, skip_bad=skip_bad)
 
     try:
         sizes = [source.size for source in sources]
@@ -109,27 +109,23 @@ _REPEAT = "Repeat the command, and it goes on where it stopped."
 def _so_far(tally: "Tally") -> str:
     if not tally.sessions and not tally.new:
         return "Nothing was stored."
-    return f"{_counted(tally.sessions, 'session')} done, {_counted(tally.new, 'new message')} stored."
+    return f"{counted(tally.sessions, 'session')} done, {counted(tally.new, 'new message')} stored."
 
 
 def _summarize(tally: "Tally", seconds: float) -> None:
     already = f", {tally.known:,} were there already" if tally.known else ""
     rate = f" ({tally.new / max(seconds, 1e-3):,.0f} messages a second)" if tally.new else ""
     lines = [
-        f"{_counted(tally.sessions, 'session')}: {_counted(tally.new, 'message')} stored{already}, in {seconds:.1f} s"
+        f"{counted(tally.sessions, 'session')}: {counted(tally.new, 'message')} stored{already}, in {seconds:.1f} s"
         f"{rate}."
     ]
     if tally.empty:
-        lines.append(f"{_counted(tally.empty, 'line')} without messages passed over.")
+        lines.append(f"{counted(tally.empty, 'line')} without messages passed over.")
     if tally.bad:
-        lines.append(f"{_counted(tally.bad, 'bad line')} skipped.")
+        lines.append(f"{counted(tally.bad, 'bad line')} skipped.")
     if tally.example:
         agent, session = tally.example
         options = f"{shlex.quote(one_line(session))} --agent {shlex.quote(one_line(agent))}"
         lines.append(f"Look at one of them: memoryd window {options} --limit 8")
     for text in lines:
         tell(out(), text)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -4,12 +4,25 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import typer
 
-from memoryd import Data, Media, Message, Part, Reasoning, Refusal, SessionInfo, Text, ToolCall, ToolResult, Window
+from memoryd import (
+    Data,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    SessionInfo,
+    Text,
+    ToolCall,
+    ToolResult,
+    WatchEvent,
+    Window,
+)
 
 
 def print_line(value: Mapping[str, Any]) -> None:
@@ -74,6 +87,20 @@ def session_json(session: SessionInfo) -> dict[str, Any]:
     return value
 
 
+def event_json(event: WatchEvent) -> dict[str, Any]:
+    """An event of a watch."""
+    message = None if event.message is None else message_json(event.message)
+    value: dict[str, Any] = {
+        "kind": event.kind,
+        "from_seq": event.from_seq,
+        "to_seq": event.to_seq,
+        "message": message,
+        "event_time": _time(event.event_time),
+        "resume_token": event.resume_token,
+    }
+    return {name: field for name, field in value.items() if field is not None}
+
+
 def window_json(window: Window) -> dict[str, Any]:
     """A window's messages and stats."""
     return {"messages": [message_json(message) for message in window], "stats": _plain(asdict(window.stats))}
@@ -87,6 +114,8 @@ def _plain(value: Any) -> Any:
             return [_plain(item) for item in value]
         case datetime():
             return _time(value)
+        case timedelta():
+            return value.total_seconds()
         case bytes():
             return value.hex()
         case _:

@@ -1,6 +1,6 @@
 """Lists of sessions and of messages, for people and for programs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -36,7 +36,7 @@ def show_sessions(client: MemoryClient, *, agent: str, user: str, limit: int, as
         )
         return
     console = out()
-    console.print(_session_table(found[:limit]))
+    console.print(session_table(found[:limit]))
     if len(found) > limit:
         tell(err(), f"there are more than these {limit:,}; --limit {limit * 5} shows more of them", "dim")
 
@@ -45,7 +45,9 @@ def _of(agent: str, user: str) -> str:
     return (f" of agent {one_line(agent)}" if agent else "") + (f" of user {one_line(user)}" if user else "")
 
 
-def _session_table(sessions: Iterable[SessionInfo]) -> Table:
+def session_table(sessions: Sequence[SessionInfo]) -> Table:
+    """A table of sessions, in their order."""
+    expire = any(session.expire_time for session in sessions)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("Session", overflow="fold", style="bold")
     table.add_column("Agent", overflow="fold")
@@ -53,6 +55,8 @@ def _session_table(sessions: Iterable[SessionInfo]) -> Table:
     table.add_column("Messages", justify="right", no_wrap=True)
     table.add_column("Tokens", justify="right", no_wrap=True)
     table.add_column("Last activity", no_wrap=True)
+    if expire:
+        table.add_column("Expires", no_wrap=True)
     for session in sessions:
         open_calls = f" ({session.open_call_count} open)" if session.open_call_count else ""
         table.add_row(
@@ -62,6 +66,7 @@ def _session_table(sessions: Iterable[SessionInfo]) -> Table:
             f"{session.message_count:,}{open_calls}",
             f"{session.token_count:,}",
             _minute(session.activity_time),
+            *([_minute(session.expire_time)] if expire else []),
         )
     return table
 
@@ -134,23 +139,35 @@ def print_messages(
     console: Console, messages: Iterable[Message], *, seq_width: int, full: bool = False
 ) -> tuple[int, int] | None:
     """Prints messages, oldest first. Returns: the first and the last seq; None when there were none."""
-    pairing = Pairing()
+    printer = MessagePrinter(console, seq_width=seq_width, full=full)
     first = last = 0
-    day = ""
     for message in messages:
         first, last = first or message.seq, message.seq
-        tools = pairing.place(message).tools
-        moment = message.create_time.astimezone() if message.create_time else None
-        if moment and f"{moment:%Y-%m-%d}" != day:
-            day = f"{moment:%Y-%m-%d}"
-            line(console, Line(f"{'':{seq_width}}  {day}", "dim"))
+        printer.show(message)
+    return (first, last) if last else None
+
+
+class MessagePrinter:
+    """Prints what happens in a session, in its order: a line each, and one where another day begins."""
+
+    def __init__(self, console: Console, *, seq_width: int, full: bool) -> None:
+        self._console = console
+        self._seq_width = seq_width
+        self._full = full
+        self._pairing = Pairing()
+        self._day = ""
+
+    def show(self, message: Message) -> None:
+        """Prints a message."""
+        console = self._console
+        tools = self._pairing.place(message).tools
         margin = Line.assemble(
-            f"{message.seq:>{seq_width}}",
-            (f"  {moment:%H:%M:%S}" if moment else f"{'':10}", "dim"),
+            f"{message.seq:>{self._seq_width}}",
+            self._time(message.create_time),
             (f"  {message.role:<{ROLE_WIDTH}}", ROLE_STYLES[message.role]),
             (f"  {message.token_count:>6,}  ", "dim"),
         )
-        if full:
+        if self._full:
             line(console, margin)
             text = whole(message, tools)
             text.expand_tabs(4)
@@ -158,4 +175,16 @@ def print_messages(
             console.print()
         else:
             line(console, margin.append_text(preview(message, tools)))
-    return (first, last) if last else None
+
+    def note(self, moment: datetime | None, text: Line) -> None:
+        """Prints what is no message."""
+        line(self._console, Line.assemble(f"{'':{self._seq_width}}", self._time(moment), "  ", text))
+
+    def _time(self, moment: datetime | None) -> tuple[str, str]:
+        if moment is None:
+            return f"{'':10}", ""
+        local = moment.astimezone()
+        if f"{local:%Y-%m-%d}" != self._day:
+            self._day = f"{local:%Y-%m-%d}"
+            line(self._console, Line(f"{'':{self._seq_width}}  {self._day}", "dim"))
+        return f"  {local:%H:%M:%S}", "dim"

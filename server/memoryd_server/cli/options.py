@@ -2,13 +2,17 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+
+from memoryd_server import limits
 
 SERVER: Final = "Server"
 """The panel of help with the options that say whom to talk to."""
@@ -27,12 +31,12 @@ LARGEST_TOKEN_LIMIT: Final = 100_000_000
 """What a window's limit can be, as policy.proto says."""
 
 
-def up_to(largest: int) -> Callable[[int | None], int | None]:
-    """The callback of an option that can be 1 to `largest`: anything else is a usage error that says so."""
+def up_to(largest: int, *, smallest: int = 1) -> Callable[[int | None], int | None]:
+    """The callback of an option that can be `smallest` to `largest`: anything else is a usage error that says so."""
 
     def check(value: int | None) -> int | None:
-        if value is not None and not 1 <= value <= largest:
-            raise typer.BadParameter(f"it can be 1 to {largest:,}")
+        if value is not None and not smallest <= value <= largest:
+            raise typer.BadParameter(f"it can be {smallest} to {largest:,}")
         return value
 
     return check
@@ -131,6 +135,36 @@ AgentOfSession = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="JSON for programs instead of text for people.")]
+
+
+_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def duration(text: str) -> timedelta:
+    """A ttl as a person writes it: `90s`, `12h`, `30d`, `1d 12h`. A usage error says what it can be."""
+    found = _DURATION.findall(text)
+    if not found or _DURATION.sub("", text).strip():
+        raise typer.BadParameter("it is a number and a unit of s, m, h, d, w: for example 30d or 12h")
+    try:
+        length = sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in found), timedelta())
+    except (OverflowError, ValueError):
+        length = timedelta.max
+    if not limits.MIN_TTL_SECONDS <= length.total_seconds() <= limits.MAX_TTL_SECONDS:
+        raise typer.BadParameter("it can be 1 second to 100 years")
+    return length
+
+
+Ttl = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--ttl",
+        parser=duration,
+        metavar="TIME",
+        help="New sessions expire so long after their last message: 30d, 12h, 90s. Without it, never.",
+        show_default=False,
+    ),
+]
 
 
 class Format(StrEnum):

@@ -1,12 +1,16 @@
 """The two streams of a command: what it answers, and what it tells meanwhile."""
 
 import sys
-from typing import TextIO
+from typing import Final, TextIO
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from memoryd_server.cli.safe_text import many_lines
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, as shells have it."""
 
 
 class Failure(Exception):
@@ -20,9 +24,15 @@ class Failure(Exception):
         self.status = status
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Lets the error through, as it is without rich: the command decides, and typer ends it with status 1."""
+        raise  # noqa: PLE0704
+
+
 def _console(stream: TextIO | None = None, *, stderr: bool = False) -> Console:
     # What is printed comes from conversations: no part of it may be taken for markup.
-    return Console(file=stream, stderr=stderr, markup=False, emoji=False, highlight=False)
+    return _Console(file=stream, stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def out() -> Console:
@@ -44,6 +54,26 @@ def line(console: Console, text: Text) -> None:
 def tell(console: Console, message: str, style: str = "") -> None:
     """Prints a message for a person, folded between words at the width of a terminal, and never in a pipe."""
     console.print(Text(many_lines(message), style), soft_wrap=not console.is_terminal)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks before what cannot be undone, unless the person said --yes. Raises Failure, when the answer is not yes."""
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Failure("nothing was changed: there is no terminal to ask on; repeat the command with --yes", status=2)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort as aborted:
+        tell(err(), "")
+        raise Failure("nothing was changed", status=INTERRUPTED) from aborted
+    if not agreed:
+        raise Failure("nothing was changed")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number of things; of more than one (or none) `many`, or `one` with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def prepare_streams() -> None:

@@ -71,7 +71,7 @@ async def transfer(
     tally: Tally,
     observer: Observer,
     *,
-    user: str,
+    create: SessionSettings,
     skip_bad: bool,
 ) -> None:
     """Imports the transcripts of files in their order, several at once.
@@ -81,7 +81,7 @@ async def transfer(
         sources: The files.
         tally: Is kept up to date, so that it is right also after an interruption.
         observer: Is told about each step.
-        user: The owner of sessions that the import begins; empty for none.
+        create: The settings of sessions that the import begins.
         skip_bad: Whether bad lines are passed over; otherwise the first one ends the import, once the lines that were
             begun are done.
 
@@ -90,7 +90,7 @@ async def transfer(
         MemorydError: when the server fails; what was begun may be stored in part, and a repetition goes on from there.
         OSError: when a file cannot be read.
     """
-    await _Transfer(client, tally, observer, SessionSettings(user_id=user), skip_bad).run(sources)
+    await _Transfer(client, tally, observer, create, skip_bad).run(sources)
 
 
 class _Transfer:

@@ -1,4 +1,4 @@
-"""`memoryd sessions`, `history` and `window`: looking at what a server keeps."""
+"""`memoryd sessions`, `history`, `window` and `watch`: looking at what a server keeps."""
 
 from typing import Annotated
 
@@ -177,3 +177,49 @@ def window(
             rows=rows,
             as_json=as_json,
         )
+
+
+@talks_to_a_server
+def watch(
+    session: SessionId,
+    agent: AgentOfSession = None,
+    from_start: Annotated[
+        bool,
+        typer.Option(
+            "--from-start", metavar=NO_VALUE, help="Begin with the oldest message instead of with what happens now."
+        ),
+    ] = False,
+    resume_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Go on behind the event that had this token, at most 24 hours later.",
+            show_default=False,
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", metavar=NO_VALUE, help="Whole messages instead of one line each.")
+    ] = False,
+    as_json: AsJson = False,
+    *,
+    server: Server,
+) -> None:
+    """Follow a session: print what is appended, redacted and taken away as it happens, until Ctrl-C.
+
+    A lost connection or a server that restarts only pauses it: nothing is missed, and nothing shown twice.
+
+    With --json each event is a line with its resume_token, which a program keeps to go on from there.
+
+    For example:
+
+    `memoryd watch user_123 --agent assistant --from-start`
+
+    `memoryd watch user_123 --json | my-program`
+    """
+    if from_start and resume_token is not None:
+        raise Failure("a watch begins at one place: give either --from-start or --resume-token", status=2)
+    from memoryd_server.cli.connecting import connected
+    from memoryd_server.cli.watch_view import show_watch
+
+    with connected(server) as client:
+        show_watch(client, session, agent, resume_token=resume_token, from_start=from_start, full=full, as_json=as_json)

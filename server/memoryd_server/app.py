@@ -34,11 +34,12 @@ from memoryd.v1 import (
 )
 from memoryd_server import limits, logs
 from memoryd_server.config import Settings, SettingsError, StoreSettings, mask_url, split_address
+from memoryd_server.credentials.access import Access
 from memoryd_server.engine import tokens
-from memoryd_server.engine.purging import purge_for_ever
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.engine.stores import Stores
-from memoryd_server.interceptors import Draining, InFlight, chain
+from memoryd_server.engine.sweeping import Sweeper, follow_store_clock
+from memoryd_server.interceptors import Authentication, Draining, InFlight, chain
 from memoryd_server.services.agent_service import AgentService
 from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
@@ -99,6 +100,7 @@ class App:
     health: HealthService
     in_flight: InFlight
     draining: Draining
+    access: Access
     address: str
     """The host and port that it is bound to."""
     exposition: Exposition | None = None
@@ -144,7 +146,9 @@ async def _open_store(name: str, settings: StoreSettings, defaults: Defaults, me
     _log.info("store opened", type=info.type, url=mask_url(settings.url))
     if not info.durable:
         _log.warning("this store keeps nothing beyond the end of this process")
-    return _runtime(name, store, info, defaults, metrics)
+    runtime = _runtime(name, store, info, defaults, metrics)
+    await runtime.clock.sync()
+    return runtime
 
 
 def _runtime(name: str, store: Store, info: StoreInfo, defaults: Defaults, metrics: Metrics | None) -> Runtime:
@@ -177,11 +181,14 @@ def build(
 
     `extra_handlers` are served through the same interceptors (the benchmarks measure their floor with one).
 
-    Raises: SettingsError when the port is taken.
+    Raises: SettingsError when a port is taken, or when the tokens or the certificate cannot be used.
     """
     in_flight, draining = InFlight(), Draining()
+    access = Access.of(settings)
     server = grpc.aio.server(
-        interceptors=chain(in_flight, draining, None if metrics is None else metrics.calls),
+        interceptors=chain(
+            in_flight, Authentication(access.tokens), draining, None if metrics is None else metrics.calls
+        ),
         options=[
             ("grpc.max_receive_message_length", limits.MAX_REQUEST_BYTES),
             ("grpc.max_send_message_length", -1),
@@ -203,14 +210,14 @@ def build(
     host, port = split_address(settings.listen)
     host = f"[{host}]" if ":" in host else host
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = access.bind(server, f"{host}:{port}")
     except RuntimeError as error:
         raise SettingsError(
             f"listen: cannot listen on {settings.listen}: the port is taken, or the host is not this machine's; stop "
             "the other server, or choose another port with --listen (MEMORYD_LISTEN)"
         ) from error
     exposition = _exposition(settings, metrics, in_flight)
-    return App(server, stores, health, in_flight, draining, f"{host}:{bound}", exposition)
+    return App(server, stores, health, in_flight, draining, access, f"{host}:{bound}", exposition)
 
 
 def _exposition(settings: Settings, metrics: Metrics | None, in_flight: InFlight) -> Exposition | None:
@@ -261,9 +268,11 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         await app.server.start()
         background = [
             asyncio.create_task(app.health.refresh_for_ever(), name="health"),
+            *(asyncio.create_task(following, name="credentials") for following in app.access.follow()),
             *(
-                asyncio.create_task(_work_for(runtime, purge_for_ever), name=f"purge {runtime.name}")
+                asyncio.create_task(_work_for(runtime, work), name=f"{name} {runtime.name}")
                 for runtime in stores.all()
+                for name, work in (("sweep", Sweeper(runtime).run_for_ever()), ("clock", follow_store_clock(runtime)))
             ),
         ]
         # What the start made lives as long as the process: the collector need not look at it again and again.
@@ -285,10 +294,10 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
     _log.info("stopped")
 
 
-async def _work_for(runtime: Runtime, work: Callable[[Runtime], Awaitable[None]]) -> None:
+async def _work_for(runtime: Runtime, work: Awaitable[None]) -> None:
     """Does background work of one store, whose name all log lines of it carry."""
     structlog.contextvars.bind_contextvars(store=runtime.name)
-    await work(runtime)
+    await work
 
 
 async def drain(app: App, seconds: float) -> None:

@@ -59,9 +59,14 @@ class Settings(BaseSettings):
         description="address and port to serve metrics for Prometheus on, over plain HTTP; port 0 takes a free one; "
         "default: not served",
     )
-    insecure: bool = Field(
-        False, description="listen outside of loopback although callers are neither authenticated nor encrypted"
+    tokens_file: Path | None = Field(
+        None, description="file of the bearer tokens that callers may show; default: every caller is welcome"
     )
+    tls_certificate: Path | None = Field(
+        None, description="PEM file of the server's certificate, with the chain to its CA; default: no TLS"
+    )
+    tls_key: Path | None = Field(None, description="PEM file of the certificate's key")
+    insecure: bool = Field(False, description="listen outside of loopback without tokens or without TLS")
     data_dir: Path = Field(
         default_factory=lambda: user_data_path("memoryd"),
         description="directory of the SQLite file that is used when no store is configured",
@@ -115,12 +120,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        host, _ = split_address(self.listen)
-        if not self.insecure and not _is_loopback(host):
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            missing = "tls_key" if self.tls_key is None else "tls_certificate"
             raise ValueError(
-                f"listen: {self.listen} is reachable from other machines, and callers would be neither authenticated "
-                "nor encrypted: listen on 127.0.0.1, or accept that with --insecure (MEMORYD_INSECURE=true)"
+                f"{missing}: a certificate and its key go together: give both --tls-certificate and --tls-key "
+                "(MEMORYD_TLS_CERTIFICATE, MEMORYD_TLS_KEY), or neither"
             )
+        self._check_exposure()
         if self.default_store is not None and self.default_store not in self.effective_stores:
             raise ValueError(
                 f"default_store: there is no store {self.default_store!r}; configured are "
@@ -132,6 +138,23 @@ class Settings(BaseSettings):
                 "that name none (--default-store, MEMORYD_DEFAULT_STORE)"
             )
         return self
+
+    def _check_exposure(self) -> None:
+        if self.insecure or is_loopback(split_address(self.listen)[0]):
+            return
+        lacks = []
+        if self.tokens_file is None:
+            lacks.append(("callers are not authenticated", "--tokens-file (MEMORYD_TOKENS_FILE)"))
+        if self.tls_certificate is None:
+            lacks.append(
+                ("nothing is encrypted", "--tls-certificate and --tls-key (MEMORYD_TLS_CERTIFICATE, MEMORYD_TLS_KEY)")
+            )
+        if lacks:
+            raise ValueError(
+                f"listen: {self.listen} is reachable from other machines, and {' and '.join(why for why, _ in lacks)}: "
+                f"set {', and '.join(what for _, what in lacks)}, listen on 127.0.0.1, or accept it with --insecure "
+                "(MEMORYD_INSECURE=true)"
+            )
 
     @property
     def effective_stores(self) -> Mapping[str, StoreSettings]:
@@ -180,7 +203,8 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on the host."""
     if host == "localhost":
         return True
     try:

@@ -23,7 +23,7 @@ from memoryd_server import logs
 from memoryd_server.app import open_stores
 from memoryd_server.engine import histories, tokens
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.services.calls import DEFAULT_TENANT
+from memoryd_server.interceptors.authentication import DEFAULT_TENANT
 from memoryd_server.services.message_codec import decode_messages
 from memoryd_server.stores.records import SessionKey
 from tests.bench.child import announce

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from memoryd_server import app, limits
 from memoryd_server.config import load_settings
 from memoryd_server.engine.stores import Stores
-from memoryd_server.interceptors import Draining, InFlight, chain
+from memoryd_server.interceptors import Authentication, Draining, InFlight, chain
 from memoryd_server.stores.base import StoreUnavailable
 from tests.conftest import StartServer
 from tests.service.in_process import HookedStore, serving, until
@@ -136,9 +136,9 @@ def reflect(
 
 def test_interceptors_stand_in_their_order() -> None:
     """As design section 9 says; calls are counted around all of it."""
-    names = [type(interceptor).__name__ for interceptor in chain(InFlight(), Draining())]
+    names = [type(interceptor).__name__ for interceptor in chain(InFlight(), Authentication(), Draining())]
 
-    assert names == ["InFlight", "Correlation", "AccessLog", "ErrorBoundary", "Draining", "Deadline"]
+    assert names == ["InFlight", "Correlation", "AccessLog", "ErrorBoundary", "Authentication", "Draining", "Deadline"]
 
 
 class TestTheServersOptions:

@@ -1,4 +1,4 @@
-"""The command line: `memoryd serve | demo | config | import | sessions | history | window`."""
+"""The command line: `memoryd` and its commands, a module for those that belong together."""
 
 import sys
 from importlib.metadata import version
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memoryd_server.cli import demo, importing, serving, viewing
+from memoryd_server.cli import changing, demo, importing, serving, tokens, viewing
 from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
 
@@ -43,10 +43,16 @@ def _memoryd(
 app.command("serve")(serving.serve)
 app.command("demo")(demo.demo)
 app.command("config")(serving.config)
+app.add_typer(tokens.commands, name="token")
 app.command("import")(importing.import_)
 app.command("sessions")(viewing.sessions)
 app.command("history")(viewing.history)
 app.command("window")(viewing.window)
+app.command("watch")(viewing.watch)
+app.command("fork")(changing.fork)
+app.command("rewind")(changing.rewind)
+app.command("redact")(changing.redact)
+app.command("erase")(changing.erase)
 
 
 def main() -> None:

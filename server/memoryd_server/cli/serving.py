@@ -54,11 +54,19 @@ Reflection = Annotated[
 ]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="console (for people) or json (for programs).")]
+TokensFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Serve only callers that show one of its tokens; `memoryd token create` makes them."
+    ),
+]
+TlsCertificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Use TLS with this certificate (PEM, with its chain).")
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")]
 Insecure = Annotated[
     bool | None,
-    typer.Option(
-        "--insecure", metavar=NO_VALUE, help="Listen outside of loopback although callers are not authenticated."
-    ),
+    typer.Option("--insecure", metavar=NO_VALUE, help="Listen outside of loopback without tokens or without TLS."),
 ]
 
 
@@ -106,6 +114,9 @@ def serve(
     reflection: Reflection = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    tokens_file: TokensFile = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     insecure: Insecure = None,
 ) -> None:
     """Run a server until SIGTERM or Ctrl-C.
@@ -130,6 +141,9 @@ def serve(
         reflection=reflection,
         log_level=log_level,
         log_format=log_format,
+        tokens_file=tokens_file,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
         insecure=insecure,
     ).load()
     from memoryd_server.app import run
@@ -149,6 +163,9 @@ def config(
     reflection: Reflection = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    tokens_file: TokensFile = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     insecure: Insecure = None,
     as_json: Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="One JSON object, for programs.")] = False,
 ) -> None:
@@ -172,6 +189,9 @@ def config(
         reflection=reflection,
         log_level=log_level,
         log_format=log_format,
+        tokens_file=tokens_file,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
         insecure=insecure,
     )
     settings = flags.load()

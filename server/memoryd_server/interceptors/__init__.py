@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc.aio
 
 from memoryd_server.interceptors.access_log import AccessLog
+from memoryd_server.interceptors.authentication import Authentication
 from memoryd_server.interceptors.correlation import Correlation
 from memoryd_server.interceptors.deadline import Deadline
 from memoryd_server.interceptors.draining import Draining
@@ -16,11 +17,11 @@ from memoryd_server.interceptors.metrics import CallMeter, CallMetrics
 
 
 def chain(
-    in_flight: InFlight, draining: Draining, meter: CallMeter | None = None
+    in_flight: InFlight, authentication: Authentication, draining: Draining, meter: CallMeter | None = None
 ) -> Sequence[grpc.aio.ServerInterceptor]:
     """The interceptors, outermost first (design section 9). Without a meter nobody counts calls."""
     metrics = () if meter is None else (CallMetrics(meter),)
-    return (in_flight, Correlation(), AccessLog(), *metrics, ErrorBoundary(), draining, Deadline())
+    return (in_flight, Correlation(), AccessLog(), *metrics, ErrorBoundary(), authentication, draining, Deadline())
 
 
-__all__ = ["Draining", "InFlight", "chain"]
+__all__ = ["Authentication", "Draining", "InFlight", "chain"]

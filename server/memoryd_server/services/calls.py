@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Final
 
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.stores import Stores
-from memoryd_server.interceptors.correlation import Call, current_call
+from memoryd_server.interceptors.correlation import current_call
 from memoryd_server.interceptors.wrapping import Context
-
-DEFAULT_TENANT: Final = "default"
-"""The tenant of calls without a credential (design section 1)."""
 
 
 def tenant() -> str:
     """The tenant of the call that is being served."""
-    return DEFAULT_TENANT
+    return current_call.get().tenant
 
 
 def runtime_of(stores: Stores) -> Runtime:
@@ -24,7 +20,7 @@ def runtime_of(stores: Stores) -> Runtime:
     call = current_call.get()
     runtime = stores.pick(call.store)
     if not call.store:
-        current_call.set(Call(call.correlation_id, runtime.name))  # For errors and logs.
+        call.store = runtime.name  # For errors and logs.
     return runtime
 
 

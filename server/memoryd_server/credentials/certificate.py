@@ -1,0 +1,60 @@
+"""The server's TLS certificate."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import grpc
+import structlog
+
+from memoryd_server.credentials.reloading import ReloadedFiles, Unusable
+
+_log: Final = structlog.stdlib.get_logger("memoryd.credentials")
+
+
+class Certificate:
+    """A certificate and its key. New connections get what the files hold now; open ones go on with what they have."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Reads the two PEM files. Raises: Unusable."""
+        self.files = ReloadedFiles("tls_certificate, tls_key", (certificate, key), _understand)
+        self._given = self.files.current
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """What a port is bound with."""
+        return grpc.dynamic_ssl_server_credentials(self._given, self._news)
+
+    def _news(self) -> grpc.ServerCertificateConfiguration | None:
+        """Asked by gRPC, in threads of its own, before each handshake: None while nothing is new."""
+        current = self.files.current
+        if current is self._given:
+            return None
+        self._given = current
+        return current
+
+
+def _understand(paths: Sequence[Path], contents: Sequence[bytes]) -> grpc.ServerCertificateConfiguration:
+    certificate, key = paths
+    try:
+        # gRPC itself would tell of a pair that does not fit only in its own log, when the first caller comes.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: _refuse_encrypted(key))
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise Unusable(f"{key} is not the key of {certificate}: give the two that belong together") from error
+        raise Unusable(
+            f"{certificate} or {key} is no PEM file of a certificate or its key ({error.reason or 'unreadable'})"
+        ) from error
+    except OSError as error:
+        raise Unusable(f"{certificate} or {key} cannot be read ({error.strerror})") from error
+    if key.stat().st_mode & stat.S_IROTH:
+        _log.warning("every user of this machine can read the key: chmod o-r it", tls_key=str(key))
+    chain, private_key = contents
+    return grpc.ssl_server_certificate_configuration([(private_key, chain)])
+
+
+def _refuse_encrypted(key: Path) -> NoReturn:
+    raise Unusable(f"{key} is encrypted, and nobody is there to give its password: decrypt it with `openssl pkey`")

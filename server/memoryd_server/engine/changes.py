@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,14 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine import pairing, replay
-from memoryd_server.engine.errors import Reason, RequestError, session_not_found
+from memoryd_server.engine.errors import Reason, RequestError, session_exists, session_not_found
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.policies import check_policy, merge_policy
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
+    Entry,
+    Event,
+    EventKind,
     Lookup,
     LookupKind,
     OpenState,
@@ -45,6 +49,8 @@ class SessionSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     tokenizer: str | None = None
     policy: Policy = Policy()
+    ttl: int = 0
+    """Microseconds; 0 for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +73,21 @@ class AppendInput:
     """For each message, its id: as sent, or made by the server."""
 
 
+def new_incarnation() -> str:
+    """128 random bits, as 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
 def birth(settings: SessionSettings, tokenizer: str, now: int) -> Record:
     """The record of a session that is about to be born; its version counts from the change that makes it."""
     return Record(
-        incarnation=secrets.token_hex(16),
+        incarnation=new_incarnation(),
         version=0,
         tokenizer=tokenizer,
         created=now,
         activity=now,
+        appended=now,
+        ttl=settings.ttl,
         user_id=settings.user_id,
         labels=dict(settings.labels),
         policy=settings.policy,
@@ -86,7 +99,7 @@ def plan_append(
 ) -> tuple[Change | None, tuple[replay.Appended, ...]]:
     """Plans an append: its change, and the answer once that is committed. A replay has no change and the first answer.
 
-    `clock` tells the time of the server in microseconds.
+    `clock` tells the store's time.
 
     Raises: RequestError (MESSAGE_ID_CONFLICT, REQUEST_ID_CONFLICT, LAST_SEQ_MISMATCH, RECORD_TOO_LARGE),
     TokenizerDiffers.
@@ -95,15 +108,7 @@ def plan_append(
         first = replay.first_answer(wanted.messages, wanted.digests, wanted.request_id, wanted.batch_digest, known)
         if first is not None:
             return None, first
-    last_seq = 0 if record is None else record.last_seq
-    if wanted.expected_last_seq is not None and wanted.expected_last_seq != last_seq:
-        raise RequestError(
-            Reason.LAST_SEQ_MISMATCH,
-            f"the session's last seq is {last_seq}, not {wanted.expected_last_seq} as expected; nothing was written: "
-            "read what is new, then append",
-            expected=wanted.expected_last_seq,
-            actual=last_seq,
-        )
+    _check_last_seq(wanted.expected_last_seq, 0 if record is None else record.last_seq)
     now = clock()
     if record is None:
         base = birth(wanted.settings, wanted.tokenizer, now)
@@ -136,6 +141,7 @@ def plan_append(
                 calls=place.calls,
                 answers=place.answers,
                 prior_user=place.prior_user,
+                undo=place.undo,
                 id=id_,
                 name=message.name,
                 content=content,
@@ -152,21 +158,93 @@ def plan_append(
         lookups.append(replay.lookup(LookupKind.REQUEST, wanted.request_id, wanted.batch_digest, answer))
 
     active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
-    new = replace(placed, version=base.version + 1, activity=now if active else base.activity)
-    return Change(wanted.key, record, new, messages, completed, lookups), tuple(answer)
+    new = replace(placed, version=base.version + 1, appended=now, activity=now if active else base.activity)
+    return (
+        Change(wanted.key, record, new, messages=messages, completed=completed, lookups=lookups),
+        tuple(answer),
+    )
 
 
-def plan_clear(record: Record | None, key: SessionKey, now: int) -> tuple[Change | None, int]:
-    """Plans a clear: its change, and how many messages it takes away. Nothing to take away is no change (invariant
-    11).
+def _check_last_seq(expected: int | None, actual: int) -> None:
+    if expected is not None and expected != actual:
+        raise RequestError(
+            Reason.LAST_SEQ_MISMATCH,
+            f"the session's last seq is {actual}, not {expected} as expected; nothing was changed: read what is new, "
+            "then try again",
+            expected=expected,
+            actual=actual,
+        )
+
+
+class StaleRead(Exception):
+    """The history is no longer the one that was read for the plan: read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMark:
+    """What recognizes a replay of a request that appends nothing (AIP-155)."""
+
+    request_id: str
+    digest: bytes
+    """Of all that the request says."""
+
+    @classmethod
+    def of(cls, secret: bytes, request_id: str, *request: object) -> RequestMark | None:
+        """The mark of a request that brings an id; None without one. `request`: its method and arguments."""
+        return cls(request_id, replay.arguments_digest(secret, request)) if request_id else None
+
+    @property
+    def ids(self) -> tuple[tuple[LookupKind, str], ...]:
+        """The look-up that the request adds."""
+        return ((LookupKind.REQUEST, self.request_id),)
+
+
+Counts = tuple[int, ...]
+"""The answer of a request that appends nothing."""
+
+
+def _first_counts(mark: RequestMark | None, known: Sequence[Lookup]) -> Counts | None:
+    """The first answer to a replay. Raises: RequestError REQUEST_ID_CONFLICT."""
+    return replay.first_counts(mark.request_id, mark.digest, known) if mark and known else None
+
+
+def _untouched(key: SessionKey, record: Record) -> Change:
+    """A change that only makes a new version."""
+    return Change(key, record, replace(record, version=record.version + 1))
+
+
+def plan_clear(
+    record: Record | None, key: SessionKey, now: int, mark: RequestMark | None = None, known: Sequence[Lookup] = ()
+) -> tuple[Change | None, Counts]:
+    """Plans a clear: its change, and (how many messages it takes away,). Nothing to take away is no change (invariant
+    11), unless a request is to be remembered.
+
+    Raises: RequestError (REQUEST_ID_CONFLICT, RECORD_TOO_LARGE).
     """
-    if record is None or record.messages == 0:
-        return None, 0
+    if (first := _first_counts(mark, known)) is not None:
+        return None, first
+    if record is None:
+        return None, (0,)
+    counts = (record.messages,)
+    if record.messages == 0:
+        return (_remembering(_untouched(key, record), mark, counts, now), counts) if mark else (None, counts)
+    return _remembering(_taking_all(key, record, EventKind.CLEARED, now), mark, counts, now), counts
+
+
+def _remembering(change: Change, mark: RequestMark | None, counts: Counts, now: int) -> Change:
+    """The change with the look-up of its request."""
+    if mark is None:
+        return change
+    return dataclasses.replace(change, lookups=(replay.counts_lookup(mark.request_id, mark.digest, counts, now),))
+
+
+def _taking_all(key: SessionKey, record: Record, kind: EventKind, now: int) -> Change:
     new = replace(
         record,
         version=record.version + 1,
         epoch=record.epoch + 1,
         first_seq=record.last_seq + 1,
+        rewound_to=0,
         opening_to=0,
         last_user=0,
         messages=0,
@@ -178,14 +256,155 @@ def plan_clear(record: Record | None, key: SessionKey, now: int) -> tuple[Change
         open=encode_open(OpenState()),
         removed=_removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
     )
-    return Change(key, record, new), record.messages
+    return Change(key, record, new, events=(_event(record, new, kind, record.first_seq, record.last_seq, now),))
+
+
+def _event(before: Record, after: Record, kind: EventKind, from_seq: int, to_seq: int, now: int) -> Event:
+    count = before.messages - after.messages or 1  # A redaction is about one message, and takes none away.
+    return Event(after.version, kind, before.last_seq, from_seq, to_seq, count, after.epoch, now)
 
 
 def _removing(record: Record, removed: RemovedRange) -> tuple[RemovedRange, ...]:
-    if record.removed and record.removed[-1].to_seq + 1 == removed.from_seq:
-        earlier = record.removed[-1]
-        return (*record.removed[:-1], RemovedRange(earlier.from_seq, removed.to_seq, removed.removed_at))
-    return (*record.removed, removed)
+    """The removed ranges of a record with a further one at its end. Of too many, the last two become one."""
+    if len(record.removed) < limits.MAX_REMOVED_RANGES:
+        return (*record.removed, removed)
+    *earlier, last = record.removed
+    if last.to_seq + 1 < removed.from_seq:
+        raise RequestError(
+            Reason.RECORD_TOO_LARGE,
+            f"the session was rewound {limits.MAX_REMOVED_RANGES} times within {limits.PURGE_DELAY_SECONDS} s, the "
+            "most that its record holds: try again in a minute",
+            retry_after=limits.PURGE_DELAY_SECONDS,
+            limit=limits.MAX_REMOVED_RANGES,
+            actual=limits.MAX_REMOVED_RANGES + 1,
+        )
+    return (*earlier, RemovedRange(min(last.from_seq, removed.from_seq), removed.to_seq, removed.removed_at))
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest messages of a history, as a rewind must know them."""
+
+    record: Record
+    """As they were read: they are those of this incarnation, epoch and last seq."""
+    taken: Sequence[Entry]
+    """All that come behind the one that stays, newest first."""
+    kept_seq: int
+    """The newest message that stays; 0 when none does."""
+    members: Mapping[int, Sequence[Entry]]
+    """As `pairing.rewind` asks for them."""
+
+
+def plan_rewind(
+    record: Record | None,
+    key: SessionKey,
+    newest: Newest,
+    now: int,
+    expected_last_seq: int | None = None,
+    mark: RequestMark | None = None,
+    known: Sequence[Lookup] = (),
+) -> tuple[Change | None, Counts]:
+    """Plans a rewind: its change, and (how many messages it takes away, how many calls are open after it).
+
+    Raises: RequestError (SESSION_NOT_FOUND, LAST_SEQ_MISMATCH, REQUEST_ID_CONFLICT, RECORD_TOO_LARGE), StaleRead.
+    """
+    if (first := _first_counts(mark, known)) is not None:
+        return None, first
+    if record is None:
+        raise session_not_found(key.agent, key.session_id)
+    _check_last_seq(expected_last_seq, record.last_seq)
+    _check_read(newest.record, record)
+    if newest.record.last_seq != record.last_seq:
+        raise StaleRead
+    counts = (len(newest.taken), record.open_call_count)
+    if not newest.taken:
+        return (_remembering(_untouched(key, record), mark, counts, now), counts) if mark else (None, counts)
+    if not newest.kept_seq:
+        counts = (len(newest.taken), 0)
+        return _remembering(_taking_all(key, record, EventKind.REWOUND, now), mark, counts, now), counts
+    rewound, reopened = pairing.rewind(record, newest.taken, newest.kept_seq, newest.members)
+    new = replace(
+        rewound,
+        version=record.version + 1,
+        epoch=record.epoch + 1,
+        removed=_removing(record, RemovedRange(newest.kept_seq + 1, record.last_seq, now)),
+    )
+    counts = (len(newest.taken), new.open_call_count)
+    event = _event(record, new, EventKind.REWOUND, newest.taken[-1].seq, newest.taken[0].seq, now)
+    change = Change(key, record, new, reopened=reopened, events=(event,))
+    return _remembering(change, mark, counts, now), counts
+
+
+def plan_redact(
+    record: Record | None, key: SessionKey, read_in: Record, message: StoredMessage, redacted: StoredMessage
+) -> tuple[Change | None, StoredMessage]:
+    """Plans a redaction: its change, and the message as it will be.
+
+    `message` is the message as it was read, `read_in` the record with which it was.
+
+    Raises: RequestError SESSION_NOT_FOUND, StaleRead.
+    """
+    if record is None:
+        raise session_not_found(key.agent, key.session_id)
+    _check_read(read_in, record)
+    assert redacted.redaction is not None
+    new = replace(
+        record,
+        version=record.version + 1,
+        epoch=record.epoch + 1,
+        tokens=record.tokens + redacted.tokens - message.tokens,
+        bytes=record.bytes + redacted.size - message.size,
+        largest=max(record.largest, redacted.size),
+    )
+    event = _event(record, new, EventKind.REDACTED, redacted.seq, redacted.seq, redacted.redaction.at)
+    return Change(key, record, new, replaced=(redacted,), events=(event,)), redacted
+
+
+def _check_read(read_in: Record, record: Record) -> None:
+    """What was read of a history is still true while nothing is taken away. Raises: StaleRead."""
+    if (read_in.incarnation, read_in.epoch) != (record.incarnation, record.epoch):
+        raise StaleRead
+
+
+def plan_fork(
+    record: Record | None,
+    key: SessionKey,
+    fork: Record,
+    staging: str,
+    mark: RequestMark | None,
+    known: Sequence[Lookup],
+    now: int,
+) -> tuple[Change | None, Counts]:
+    """Plans the birth of a session from a staging: its change, and (how many messages it holds, its last seq).
+
+    Raises: RequestError (SESSION_EXISTS, REQUEST_ID_CONFLICT).
+    """
+    if (first := _first_counts(mark, known)) is not None:
+        return None, first
+    if record is not None:
+        raise session_exists(key.agent, key.session_id)
+    counts = (fork.messages, fork.last_seq)
+    return _remembering(Change(key, None, fork, staging=staging), mark, counts, now), counts
+
+
+def plan_expire(record: Record | None, key: SessionKey, now: int) -> tuple[Change | None, bool]:
+    """Plans the death of a session if its time is over (invariant 18): its change, and whether it dies."""
+    if record is None or not is_expired(record, now):
+        return None, False
+    return Change(key, record, None), True
+
+
+def plan_erase(record: Record | None, key: SessionKey, user_id: str) -> tuple[Change | None, bool]:
+    """Plans the death of a user's session: its change, and whether it dies."""
+    if record is None or record.user_id != user_id:
+        return None, False
+    return Change(key, record, None), True
+
+
+def is_expired(record: Record, now: int) -> bool:
+    """Whether a session's time is over at `now` of the store's clock."""
+    expires_at = record.expires_at
+    return expires_at is not None and expires_at <= now
 
 
 def plan_forget_removed(record: Record | None, key: SessionKey, purged: RemovedRange) -> tuple[Change | None, None]:
@@ -202,6 +421,8 @@ class SessionUpdate:
 
     user_id: str | None = None
     labels: Mapping[str, str] | None = None
+    ttl: int | None = None
+    """Microseconds; 0 for ever."""
     policy: Policy | None = None
     policy_fields: dict[str, object] | None = None
     """Single fields of `policy.window`, by name."""
@@ -223,9 +444,10 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
     check_etag(update.etag, etag_of(record))
     user_id = record.user_id if update.user_id is None else update.user_id
     labels = record.labels if update.labels is None else dict(update.labels)
+    ttl = record.ttl if update.ttl is None else update.ttl
     policy = merge_policy(record.policy, update.policy, update.policy_fields)
     check_policy("session.policy", policy)
-    if (user_id, labels, policy) == (record.user_id, record.labels, record.policy):
+    if (user_id, labels, ttl, policy) == (record.user_id, record.labels, record.ttl, record.policy):
         return None, record
     new = replace(
         record,
@@ -233,6 +455,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
         settings_version=record.settings_version + 1,
         user_id=user_id,
         labels=labels,
+        ttl=ttl,
         policy=policy,
     )
     _check_settings_size(new)

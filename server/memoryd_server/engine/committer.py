@@ -8,6 +8,7 @@ commit that rests on a stale one is refused by the store; but a refusal or a no-
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections import OrderedDict, deque
@@ -20,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 from memoryd_server import limits
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.instruments import NO_INSTRUMENTS, Instruments
-from memoryd_server.stores.base import Change, Committed, Conflict, HistoryStore, Known, Outcome
+from memoryd_server.stores.base import Change, Committed, Conflict, HistoryStore, Known, Lost, Outcome, Taken
 from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey
 
 Answer = TypeVar("Answer")
@@ -56,11 +57,21 @@ class _Ticket(Generic[Answer]):
     ids: Sequence[tuple[LookupKind, str]]
     patience_ends: float
     done: asyncio.Future[Answer]
+    expired_too: bool = False
+    """Whether its plan is given the record of a session whose time is over, rather than none."""
     fresh: bool = False
     """Whether it must be planned on what the store holds now."""
     attempts: int = 0
     change: Change | None = None
     answer: Answer | None = None
+
+
+class NotAdopted(Exception):
+    """A staging did not become a session: it is lost, or the name is `taken`."""
+
+    def __init__(self, *, taken: bool) -> None:
+        super().__init__(taken)
+        self.taken = taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +118,18 @@ class Committer:
     """The one way in which sessions of a store change."""
 
     def __init__(
-        self, store: HistoryStore, *, rng: random.Random | None = None, instruments: Instruments = NO_INSTRUMENTS
+        self,
+        store: HistoryStore,
+        *,
+        is_living: Callable[[Record], bool] = lambda _: True,
+        changed: Callable[[SessionKey], None] = lambda _: None,
+        rng: random.Random | None = None,
+        instruments: Instruments = NO_INSTRUMENTS,
     ) -> None:
+        """`is_living` tells whether a session's time is not over; `changed` is called after each change of one."""
         self._store = store
+        self._is_living = is_living
+        self._changed = changed
         self._instruments = instruments
         self._random = rng or random.Random()
         self._waiting: deque[_Ticket[Any]] = deque()
@@ -129,13 +149,16 @@ class Committer:
         weight: int = 0,
         ids: Sequence[tuple[LookupKind, str]] = (),
         deadline: float | None = None,
+        expired_too: bool = False,
     ) -> Answer:
         """Makes the change that `plan` plans, and returns its answer once the store holds it.
 
         `weight`: bytes of its messages. `ids`: the look-ups that it adds. `deadline`: `time.monotonic()` seconds, until
-        when conflicts are tried again. A cancelled call's change is made whole or not at all.
+        when conflicts are tried again. `expired_too`: whether the plan sees a session whose time is over; for others
+        there is none, and what they give birth to takes its place. A cancelled call's change is made whole or not at
+        all.
 
-        Raises: what the plan raises; RequestError CONTENTION; StoreUnavailable.
+        Raises: what the plan raises; RequestError CONTENTION; NotAdopted; StoreUnavailable.
         """
         patience = time.monotonic() + PATIENCE_SECONDS
         ticket: _Ticket[Answer] = _Ticket(
@@ -145,6 +168,7 @@ class Committer:
             ids,
             patience if deadline is None else min(deadline - LAST_WORD_SECONDS, patience),
             asyncio.get_running_loop().create_future(),
+            expired_too,
         )
         self._waiting.append(ticket)
         self._take_off()
@@ -258,8 +282,9 @@ class Committer:
         for ticket in sorted(tickets, key=lambda ticket: not ticket.fresh):
             known = read.known.get(ticket, ()) if read else ()
             rests_on_store = read is not None and not planned and (ticket.fresh or not ticket.ids)
+            seen = record if record is None or ticket.expired_too or self._is_living(record) else None
             try:
-                ticket.change, ticket.answer = ticket.plan(record, known)
+                ticket.change, ticket.answer = ticket.plan(seen, known)
             except RequestError as error:
                 self._conclude(ticket, rests_on_store, error=error)
                 continue
@@ -270,6 +295,8 @@ class Committer:
             if ticket.change is None:
                 self._conclude(ticket, rests_on_store, error=None)
                 continue
+            if ticket.change.previous is None and record is not None:
+                ticket.change = dataclasses.replace(ticket.change, previous=record)
             planned.append(ticket)
             record = ticket.change.record
         return planned
@@ -297,7 +324,11 @@ class Committer:
     def _settle(self, ticket: _Ticket[Any], change: Change, outcome: Outcome, failed: set[SessionKey]) -> None:
         match outcome:
             case Committed():
-                self.records.put(ticket.key, change.record)
+                if change.record is None:
+                    self.records.drop(ticket.key)
+                else:
+                    self.records.put(ticket.key, change.record)
+                self._changed(ticket.key)
                 if not ticket.done.done():
                     ticket.done.set_result(ticket.answer)
             case Known():
@@ -305,6 +336,10 @@ class Committer:
                 failed.add(ticket.key)
                 ticket.fresh = True
                 self._waiting.appendleft(ticket)
+            case Lost() | Taken():
+                failed.add(ticket.key)
+                if not ticket.done.done():
+                    ticket.done.set_exception(NotAdopted(taken=isinstance(outcome, Taken)))
             case Conflict() if ticket.key in failed:
                 # It rested on a change of this very commit that was refused: not a sign of contention.
                 self._waiting.append(ticket)
@@ -322,7 +357,7 @@ class Committer:
         backoff = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**ticket.attempts) * self._random.random()
         if time.monotonic() + backoff > ticket.patience_ends:
             if not ticket.done.done():
-                ticket.done.set_exception(_contention(ticket.key))
+                ticket.done.set_exception(contention(ticket.key))
             return
         loop = asyncio.get_running_loop()
 
@@ -335,7 +370,8 @@ class Committer:
         self._retries[timer] = ticket.done
 
 
-def _contention(key: SessionKey) -> RequestError:
+def contention(key: SessionKey) -> RequestError:
+    """ABORTED: others kept changing the session."""
     return RequestError(
         Reason.CONTENTION,
         f"other calls kept changing session {key.session_id!r} of agent {key.agent!r}; nothing was written: try again",
@@ -352,4 +388,4 @@ def _copy_of(error: BaseException) -> BaseException:
     return error
 
 
-__all__ = ["Committer", "CommitterStats", "Plan", "RecordCache"]
+__all__ = ["Committer", "CommitterStats", "NotAdopted", "Plan", "RecordCache", "contention"]

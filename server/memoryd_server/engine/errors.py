@@ -83,3 +83,13 @@ def session_not_found(agent: str, session_id: str) -> RequestError:
         agent=agent,
         session_id=session_id,
     )
+
+
+def session_exists(agent: str, session_id: str) -> RequestError:
+    """ALREADY_EXISTS: the name is, or was of late, that of a session."""
+    return RequestError(
+        Reason.SESSION_EXISTS,
+        f"agent {agent!r} has or had a session {session_id!r} of late: fork to a name that was never used",
+        agent=agent,
+        session_id=session_id,
+    )

@@ -13,7 +13,7 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine import changes, page_tokens, replay, tokens
-from memoryd_server.engine.changes import AppendInput, SessionSettings, SessionUpdate, TokenizerDiffers
+from memoryd_server.engine.changes import AppendInput, RequestMark, SessionSettings, SessionUpdate, TokenizerDiffers
 from memoryd_server.engine.content import encode_content
 from memoryd_server.engine.errors import Reason, RequestError, field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import (
@@ -23,9 +23,10 @@ from memoryd_server.engine.incoming import (
     check_key,
     check_labels,
     check_text,
+    check_ttl,
 )
 from memoryd_server.engine.policies import check_policy
-from memoryd_server.engine.runtime import Runtime, wall_clock
+from memoryd_server.engine.runtime import Runtime
 from memoryd_server.stores.base import MessageQuery, SessionQuery
 from memoryd_server.stores.records import LookupKind, Record, Role, SessionKey, StoredMessage
 
@@ -77,7 +78,7 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
         try:
             return await runtime.committer.run(
                 request.key,
-                partial(changes.plan_append, wanted, wall_clock),
+                partial(changes.plan_append, wanted, runtime.clock.now),
                 weight=weight,
                 ids=ids,
                 deadline=deadline,
@@ -113,6 +114,7 @@ def _check_settings(field: str, settings: SessionSettings) -> None:
     check_text(f"{field}.user_id", settings.user_id, limits.MAX_ID_BYTES)
     check_labels(f"{field}.labels", settings.labels)
     check_policy(f"{field}.policy", settings.policy)
+    check_ttl(f"{field}.ttl", settings.ttl)
     if settings.tokenizer is not None and settings.tokenizer not in tokens.TOKENIZERS:
         raise field_invalid(f"{field}.tokenizer", f"use one of {', '.join(tokens.TOKENIZERS)}")
 
@@ -167,7 +169,7 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
     low, high = max(request.from_seq, 1), request.to_seq or _LAST_SEQ
     if request.filtered and position is None:
         # The scan of a page is bounded, so it must begin where messages are.
-        loaded = await runtime.store.load(request.key)
+        loaded = await runtime.sessions.load(request.key)
         if loaded is None:
             raise session_not_found(request.key.agent, request.key.session_id)
         low, high = max(low, loaded.record.first_seq), min(high, loaded.record.last_seq)
@@ -179,7 +181,7 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
             scan_low = max(low, high - limits.MAX_PAGE_SCAN + 1)
         else:
             scan_high = min(high, low + limits.MAX_PAGE_SCAN - 1)
-    page = await runtime.store.list_messages(
+    page = await runtime.sessions.list_messages(
         request.key,
         MessageQuery(
             from_seq=scan_low,
@@ -265,6 +267,14 @@ def page_size_of(page_size: int) -> int:
 
 async def get_message(runtime: Runtime, key: SessionKey, *, seq: int | None, id_: str | None) -> StoredMessage:
     """One message, by seq or by id. Raises: RequestError (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND), StoreUnavailable."""
+    _, message = await find_message(runtime, key, seq=seq, id_=id_)
+    return message
+
+
+async def find_message(
+    runtime: Runtime, key: SessionKey, *, seq: int | None, id_: str | None
+) -> tuple[Record, StoredMessage]:
+    """One message, and the record with which it was read. Raises: as `get_message`."""
     check_key(key)
     if seq is None and id_ is None:
         raise field_required("by", "the message's seq or its id")
@@ -272,32 +282,32 @@ async def get_message(runtime: Runtime, key: SessionKey, *, seq: int | None, id_
         raise field_invalid("seq", "a seq is 1 or more")
     if id_ is not None:
         check_text("id", id_, limits.MAX_ID_BYTES, required=True, what="the message's id")
-    loaded = await runtime.store.load(key)
+    loaded = await runtime.sessions.load(key)
     if loaded is None:
         raise session_not_found(key.agent, key.session_id)
     seqs = [seq] if seq is not None else []
     if id_ is not None:
         found = await runtime.store.find(key, LookupKind.MESSAGE, [id_])
         seqs = [appended.seq for lookup in found for appended in replay.answer_of(lookup)]
-    read = await runtime.store.read(key, loaded.record.incarnation, seqs) if seqs else None
-    # A look-up may be of an earlier life of the session, in which the seq was another message's.
-    messages = [message for message in (read[1] if read else ()) if id_ is None or message.id == id_]
-    if not messages:
-        what = f"seq {seq}" if id_ is None else f"id {id_!r}"
-        raise RequestError(
-            Reason.MESSAGE_NOT_FOUND,
-            f"session {key.session_id!r} of agent {key.agent!r} holds no message with {what}",
-            agent=key.agent,
-            session_id=key.session_id,
-            message=seq if id_ is None else id_,
-        )
-    return messages[0]
+    read = await runtime.sessions.read(key, loaded.record.incarnation, seqs) if seqs else None
+    for message in read[1] if read else ():
+        # A look-up may be of an earlier life of the session, in which the seq was another message's.
+        if read and (id_ is None or message.id == id_):
+            return read[0], message
+    what = f"seq {seq}" if id_ is None else f"id {id_!r}"
+    raise RequestError(
+        Reason.MESSAGE_NOT_FOUND,
+        f"session {key.session_id!r} of agent {key.agent!r} holds no message with {what}",
+        agent=key.agent,
+        session_id=key.session_id,
+        message=seq if id_ is None else id_,
+    )
 
 
 async def get_session(runtime: Runtime, key: SessionKey) -> Record:
     """A session's record. Raises: RequestError SESSION_NOT_FOUND, StoreUnavailable."""
     check_key(key)
-    loaded = await runtime.store.load(key)
+    loaded = await runtime.sessions.load(key)
     if loaded is None:
         raise session_not_found(key.agent, key.session_id)
     return loaded.record
@@ -314,7 +324,7 @@ async def list_sessions(
     secret = runtime.info.secret
     query = ("ListSessions", tenant, agent, user_id)
     after = page_tokens.read(secret, query, page_token, str) if page_token else ""
-    page = await runtime.store.list_sessions(
+    page = await runtime.sessions.list_sessions(
         SessionQuery(tenant, agent or None, user_id or None, page_size_of(page_size), after)
     )
     return page.sessions, page_tokens.make(secret, query, page.after) if page.after else ""
@@ -331,22 +341,29 @@ async def update_session(
         check_labels("session.labels", update.labels)
     if update.policy is not None:
         check_policy("session.policy", update.policy)
+    if update.ttl is not None:
+        check_ttl("session.ttl", update.ttl)
     return await runtime.committer.run(
         key, lambda record, _known: changes.plan_update(record, key, update), deadline=deadline
     )
 
 
-async def clear(runtime: Runtime, key: SessionKey, *, deadline: float | None = None) -> int:
+async def clear(runtime: Runtime, key: SessionKey, request_id: str = "", *, deadline: float | None = None) -> int:
     """Takes away a session's messages (invariant 11). Returns: how many. Raises: RequestError, StoreUnavailable."""
     check_key(key)
-    return await _clear(runtime, key, deadline)
+    check_text("request_id", request_id, limits.MAX_ID_BYTES)
+    return await _clear(runtime, key, RequestMark.of(runtime.info.secret, request_id, "ClearHistory"), deadline)
 
 
-async def _clear(runtime: Runtime, key: SessionKey, deadline: float | None) -> int:
-    now = await runtime.store.now()
-    return await runtime.committer.run(
-        key, lambda record, _known: changes.plan_clear(record, key, now), deadline=deadline
+async def _clear(runtime: Runtime, key: SessionKey, mark: RequestMark | None, deadline: float | None) -> int:
+    now = runtime.clock.now()
+    (count,) = await runtime.committer.run(
+        key,
+        lambda record, known: changes.plan_clear(record, key, now, mark, known),
+        ids=mark.ids if mark else (),
+        deadline=deadline,
     )
+    return count
 
 
 async def clear_agent(runtime: Runtime, tenant: str, agent: str, *, deadline: float | None = None) -> tuple[int, int]:
@@ -359,9 +376,9 @@ async def clear_agent(runtime: Runtime, tenant: str, agent: str, *, deadline: fl
     after = ""
     # A clear is no activity: it moves no session within the list that is being walked.
     while True:
-        page = await runtime.store.list_sessions(SessionQuery(tenant, agent, None, limits.MAX_PAGE_ITEMS, after))
+        page = await runtime.sessions.list_sessions(SessionQuery(tenant, agent, None, limits.MAX_PAGE_ITEMS, after))
         keys = [key for key, record in page.sessions if record.messages]
-        cleared = await asyncio.gather(*(_clear(runtime, key, deadline) for key in keys))
+        cleared = await asyncio.gather(*(_clear(runtime, key, None, deadline) for key in keys))
         sessions += sum(1 for count in cleared if count)
         messages += sum(cleared)
         after = page.after

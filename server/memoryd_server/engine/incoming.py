@@ -61,6 +61,13 @@ def check_labels(field: str, labels: Mapping[str, str]) -> None:
             raise field_invalid(f"{field}[{name!r}]", "keys and values of labels are one line each")
 
 
+def check_ttl(field: str, microseconds: int) -> None:
+    """A session's time to live; 0 for ever."""
+    least, most = limits.MIN_TTL_SECONDS, limits.MAX_TTL_SECONDS
+    if microseconds and not least * 1_000_000 <= microseconds <= most * 1_000_000:
+        raise field_invalid(field, f"it is {least} to {most:,} seconds; leave it out for a session without an end")
+
+
 def check_batch(messages: Sequence[IncomingMessage]) -> None:
     """The messages of one append."""
     if not messages:
@@ -127,4 +134,13 @@ def _check_media(field: str, media: Media) -> None:
         raise field_invalid(f"{field}.size", "a size is 0 or more bytes")
 
 
-__all__ = ["IncomingMessage", "RequestError", "check_agent", "check_batch", "check_key", "check_labels", "check_text"]
+__all__ = [
+    "IncomingMessage",
+    "RequestError",
+    "check_agent",
+    "check_batch",
+    "check_key",
+    "check_labels",
+    "check_text",
+    "check_ttl",
+]

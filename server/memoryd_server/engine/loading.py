@@ -123,7 +123,7 @@ async def _load(runtime: Runtime, request: WindowRequest, body_bytes: int) -> tu
     guess = cached.policy.window if cached else WindowOptions()
     for _ in range(_STEADY_ATTEMPTS):
         supposed = resolve(request.options, guess, agent, runtime.defaults.window)
-        loaded = await runtime.store.load(key, windows.tail_of(supposed, body_bytes))
+        loaded = await runtime.sessions.load(key, windows.tail_of(supposed, body_bytes))
         if loaded is None:
             raise session_not_found(key.agent, key.session_id)
         actual = loaded.record.policy.window
@@ -153,7 +153,7 @@ async def _read(runtime: Runtime, key: SessionKey, record: Record, seqs: Sequenc
 
     Raises: RequestError WINDOW_CHANGED when history was taken away meanwhile.
     """
-    read = await runtime.store.read(key, record.incarnation, seqs)
+    read = await runtime.sessions.read(key, record.incarnation, seqs)
     if read is None or read[0].epoch != record.epoch or len(read[1]) != len(seqs):
         raise _changed()
     return {message.seq: message for message in read[1]}

@@ -1,4 +1,4 @@
-"""Page tokens: opaque, bound to store, tenant and query, without authority (design section 3, AIP-158)."""
+"""Page and resume tokens: opaque, bound to store, tenant and query, without authority (design section 3, AIP-158)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,19 @@ def _spell(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def read(secret: bytes, query: tuple[Any, ...], token: str, type_: type[T]) -> T:
+def read(
+    secret: bytes,
+    query: tuple[Any, ...],
+    token: str,
+    type_: type[T],
+    *,
+    field: str = "page_token",
+    reason: Reason = Reason.PAGE_TOKEN_INVALID,
+    advice: str = "send the next_page_token of an otherwise identical request, or start again without a token",
+) -> T:
     """The position that `make` put into the token.
 
-    Raises: RequestError PAGE_TOKEN_INVALID when the token is damaged, or is of another store, tenant or query.
+    Raises: RequestError with `reason` when the token is damaged, or is of another store, tenant or query.
     """
     try:
         if len(token) > _MAX_TOKEN_CHARACTERS:
@@ -48,9 +57,5 @@ def read(secret: bytes, query: tuple[Any, ...], token: str, type_: type[T]) -> T
         return msgspec.msgpack.decode(payload, type=type_)
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise RequestError(
-            Reason.PAGE_TOKEN_INVALID,
-            "page_token is not one that this store gave for this query: send the next_page_token of an otherwise "
-            "identical "
-            "request, or start again without a token",
-            field="page_token",
+            reason, f"{field} is not one that this store gave for this query: {advice}", field=field
         ) from error

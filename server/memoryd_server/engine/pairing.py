@@ -4,12 +4,15 @@ Calls and results are paired by position: a call arms its id, the next result wi
 later message arms again replaces the older call, which then never gets its answer. Calls of one message that share an
 id (some providers send empty ids) are answered in their order. A message belongs to the group of the first call that it
 answers; its results for calls of other groups, or of none, count as results without a call.
+
+Each message keeps what it changed of the calls and groups before it, so that a rewind restores them exactly: afterwards
+everything is as if what was taken away had never been appended (invariant 11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
@@ -17,7 +20,17 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine.content import Part, ToolCall, ToolResult
-from memoryd_server.stores.records import OpenCall, OpenGroup, OpenState, Record, Role, Usability, encode_open, replace
+from memoryd_server.stores.records import (
+    Entry,
+    OpenCall,
+    OpenGroup,
+    OpenState,
+    Record,
+    Role,
+    Usability,
+    encode_open,
+    replace,
+)
 
 _PLAIN_TOKEN_BYTES: Final = 34
 """Call ids up to this length (encoded) stand in the record as they are, longer ones as a digest, so that 256 open
@@ -53,6 +66,18 @@ class Placement:
     calls: int
     answers: tuple[int, ...]
     prior_user: int
+    undo: str = ""
+
+
+class _Undo(msgspec.Struct, array_like=True):
+    """The calls and groups of earlier messages that a message changed, as they were before it."""
+
+    calls: list[OpenCall] = msgspec.field(default_factory=list)
+    groups: list[OpenGroup] = msgspec.field(default_factory=list)
+
+
+_UNDO_ENCODER: Final = msgspec.json.Encoder()
+_UNDO_DECODER: Final = msgspec.json.Decoder(_Undo)
 
 
 @dataclass(slots=True)
@@ -62,6 +87,9 @@ class _Ledger:
     calls: dict[str, OpenCall]
     groups: dict[int, OpenGroup]
     count: int
+    calls_before: dict[str, OpenCall] = field(default_factory=dict)
+    groups_before: dict[int, OpenGroup] = field(default_factory=dict)
+    """What the present message changed, as it was before."""
 
     @classmethod
     def of(cls, record: Record) -> _Ledger:
@@ -82,6 +110,7 @@ class _Ledger:
                 self.calls[token] = OpenCall(token, head, (*waiting.indexes, index))
             else:
                 if waiting is not None:
+                    self._keep_call(waiting)
                     del self.calls[token]
                     self._lose(waiting.head, len(waiting.indexes))
                 self.calls[token] = OpenCall(token, head, (index,))
@@ -102,11 +131,28 @@ class _Ledger:
         if call is None or (head is not None and call.head != head):
             return None
         self._take_first(call)
-        group = self.groups[call.head]
+        group = self._keep_group(call.head)
         self.groups[call.head] = msgspec.structs.replace(group, waiting=group.waiting - 1)
         return call
 
+    def _keep_call(self, call: OpenCall) -> None:
+        self.calls_before.setdefault(call.token, call)
+
+    def _keep_group(self, head: int) -> OpenGroup:
+        group = self.groups[head]
+        self.groups_before.setdefault(head, group)
+        return group
+
+    def take_undo(self, seq: int) -> str:
+        """What undoes the present message, and begins the next one."""
+        calls = [call for call in self.calls_before.values() if call.head != seq]
+        groups = [group for group in self.groups_before.values() if group.head != seq]
+        self.calls_before.clear()
+        self.groups_before.clear()
+        return _UNDO_ENCODER.encode(_Undo(calls, groups)).decode() if calls or groups else ""
+
     def _take_first(self, call: OpenCall) -> None:
+        self._keep_call(call)
         self.count -= 1
         if len(call.indexes) == 1:
             del self.calls[call.token]
@@ -116,7 +162,7 @@ class _Ledger:
     def _lose(self, head: int, calls: int, *, taken: bool = False) -> None:
         if not taken:
             self.count -= calls
-        group = self.groups[head]
+        group = self._keep_group(head)
         self.groups[head] = msgspec.structs.replace(group, waiting=group.waiting - calls, lost=True)
 
     def state(self) -> OpenState:
@@ -134,7 +180,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
     placements: list[Placement] = []
     completed: list[int] = []
     ledger: _Ledger | None = None
-    opening_to, last_user = record.opening_to, record.last_user
+    opening_to, last_user, newest = record.opening_to, record.last_user, record.newest_seq
     tokens, size, largest = record.tokens, record.bytes, record.largest
     open_messages, orphan_messages = record.open_messages, record.orphan_messages
 
@@ -146,8 +192,9 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         tokens += message.tokens
         size += message.size
         largest = max(largest, message.size)
-        if message.role in (Role.SYSTEM, Role.DEVELOPER) and seq in (record.first_seq, opening_to + 1):
+        if message.role in (Role.SYSTEM, Role.DEVELOPER) and (seq == record.first_seq or newest == opening_to):
             opening_to = seq
+        newest = seq
 
         if calls or results:
             ledger = ledger or _Ledger.of(record)
@@ -175,11 +222,14 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
                     completed.append(placed.head)
         elif message.role == Role.USER and placed.usability == Usability.USABLE:
             last_user = seq
+        if ledger and (calls or results):
+            placed.undo = ledger.take_undo(seq)
 
     return (
         replace(
             record,
             last_seq=record.last_seq + len(batch),
+            rewound_to=0,
             opening_to=opening_to,
             last_user=last_user,
             messages=record.messages + len(batch),
@@ -208,3 +258,72 @@ def _answer(ledger: _Ledger, placed: Placement, results: Sequence[str]) -> None:
     if head is not None:
         placed.head = head
         placed.position = 1 + min(answer for answer in answers if answer >= 0)
+
+
+def rewind(
+    record: Record, taken: Sequence[Entry], kept_seq: int, members: Mapping[int, Sequence[Entry]]
+) -> tuple[Record, tuple[int, ...]]:
+    """Takes the newest messages away again.
+
+    Args:
+        record: The record that holds them.
+        taken: All messages of the history behind `kept_seq`, newest first; at least one.
+        kept_seq: The newest message that stays.
+        members: For each head of `unrecorded_heads`, the messages of its group that stay.
+
+    Returns: the record with its counts, open calls, opening and last user as they were (version, times and removed
+    ranges as given); the heads of groups whose messages are no longer usable.
+    """
+    state = record.open_state
+    calls = {call.token: call for call in state.calls}
+    groups = {group.head: group for group in state.groups}
+    for entry in taken:
+        if entry.calls:
+            calls = {token: call for token, call in calls.items() if call.head != entry.seq}
+            groups.pop(entry.seq, None)
+        if entry.undo:
+            undo = _UNDO_DECODER.decode(entry.undo)
+            calls.update((call.token, call) for call in undo.calls)
+            groups.update((group.head, group) for group in undo.groups)
+    reopened = {
+        entry.head: len(members[entry.head]) if entry.head in members else groups[entry.head].messages
+        for entry in taken
+        if entry.head <= kept_seq and entry.usability == Usability.USABLE
+    }
+    of_usability = [entry.usability for entry in taken]
+    return (
+        replace(
+            record,
+            rewound_to=kept_seq,
+            opening_to=min(record.opening_to, kept_seq),
+            last_user=taken[-1].prior_user,
+            messages=record.messages - len(taken),
+            tokens=record.tokens - sum(entry.tokens for entry in taken),
+            bytes=record.bytes - sum(entry.size for entry in taken),
+            open_messages=record.open_messages - of_usability.count(Usability.OPEN) + sum(reopened.values()),
+            orphan_messages=record.orphan_messages - of_usability.count(Usability.ORPHAN),
+            open_call_count=sum(len(call.indexes) for call in calls.values()),
+            open=encode_open(
+                OpenState(
+                    tuple(sorted(calls.values(), key=lambda call: (call.head, call.indexes))),
+                    tuple(group for _, group in sorted(groups.items()) if group.waiting),
+                )
+            ),
+        ),
+        tuple(sorted(reopened)),
+    )
+
+
+def unrecorded_heads(taken: Iterable[Entry], kept_seq: int) -> tuple[int, ...]:
+    """Heads of complete groups that a rewind cuts although a server that kept no undo stored their answers. Their calls
+    then stay without an answer.
+    """
+    return tuple(
+        sorted(
+            {
+                entry.head
+                for entry in taken
+                if entry.head <= kept_seq and entry.usability == Usability.USABLE and not entry.undo
+            }
+        )
+    )

@@ -25,6 +25,7 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
 _DIGEST_BYTES: Final = 16
 _ENCODER: Final = msgspec.json.Encoder()
 _ANSWER: Final = msgspec.json.Decoder(tuple[Appended, ...])
+_COUNTS: Final = msgspec.json.Decoder(tuple[int, ...])
 
 
 def message_digest(secret: bytes, message: IncomingMessage, content: str | None) -> bytes:
@@ -49,9 +50,40 @@ def request_digest(secret: bytes, digests: Sequence[bytes]) -> bytes:
     return blake2b(b"".join(digests), key=secret, digest_size=_DIGEST_BYTES).digest()
 
 
+def arguments_digest(secret: bytes, request: Sequence[object]) -> bytes:
+    """A keyed digest of a request that appends nothing: its method and all that it says."""
+    return blake2b(msgspec.msgpack.encode(request), key=secret, digest_size=_DIGEST_BYTES).digest()
+
+
 def lookup(kind: LookupKind, id_: str, digest: bytes, answer: Sequence[Appended]) -> Lookup:
     """What is stored for an id."""
     return Lookup(kind, id_, digest, _ENCODER.encode(answer).decode(), answer[0].created)
+
+
+def counts_lookup(request_id: str, digest: bytes, counts: Sequence[int], now: int) -> Lookup:
+    """What is stored for a request that appends nothing, and answers with counts."""
+    return Lookup(LookupKind.REQUEST, request_id, digest, _ENCODER.encode(counts).decode(), now)
+
+
+def first_counts(request_id: str, digest: bytes, known: Sequence[Lookup]) -> tuple[int, ...] | None:
+    """The first answer to a replay of such a request; None when it is not known.
+
+    Raises: RequestError REQUEST_ID_CONFLICT when the id is known for another request.
+    """
+    for found in known:
+        if (found.kind, found.id) == (LookupKind.REQUEST, request_id):
+            if found.digest != digest:
+                raise _request_id_conflict(request_id)
+            return _COUNTS.decode(found.answer)
+    return None
+
+
+def _request_id_conflict(request_id: str) -> RequestError:
+    return RequestError(
+        Reason.REQUEST_ID_CONFLICT,
+        f"request_id {request_id!r} was used for another request; nothing was changed: use a new request_id",
+        request_id=request_id,
+    )
 
 
 def answer_of(found: Lookup) -> tuple[Appended, ...]:
@@ -76,11 +108,7 @@ def first_answer(
     request = by_id.get((LookupKind.REQUEST, request_id)) if request_id else None
     if request is not None:
         if request.digest != batch_digest:
-            raise RequestError(
-                Reason.REQUEST_ID_CONFLICT,
-                f"request_id {request_id!r} was used for other messages; nothing was written: use a new request_id",
-                request_id=request_id,
-            )
+            raise _request_id_conflict(request_id)
         return answer_of(request)
 
     found = [by_id.get((LookupKind.MESSAGE, message.id)) if message.id else None for message in messages]

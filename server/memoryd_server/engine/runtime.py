@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from memoryd_server import limits
+from memoryd_server.engine.clock import StoreClock
 from memoryd_server.engine.committer import Committer
 from memoryd_server.engine.instruments import NO_INSTRUMENTS, Instruments
+from memoryd_server.engine.living import LivingSessions
 from memoryd_server.engine.policies import SERVER_OPTIONS
 from memoryd_server.engine.tokens import O200K_BASE
+from memoryd_server.engine.watched import WatchedSessions
 from memoryd_server.stores.base import AgentStore, Store, StoreInfo
 from memoryd_server.stores.records import AgentRecord, WindowOptions
 
@@ -62,21 +65,25 @@ class Runtime:
     info: StoreInfo
     defaults: Defaults
     instruments: Instruments = NO_INSTRUMENTS
+    clock: StoreClock = field(init=False)
+    sessions: LivingSessions = field(init=False)
     committer: Committer = field(init=False)
     agents: AgentCache = field(init=False)
+    watched: WatchedSessions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.committer = Committer(self.store, instruments=self.instruments)
+        self.clock = StoreClock(self.store)
+        self.sessions = LivingSessions(self.store, self.clock)
+        self.watched = WatchedSessions()
+        self.committer = Committer(
+            self.store,
+            is_living=self.sessions.sees,
+            changed=self.watched.wake,
+            instruments=self.instruments,
+        )
         self.agents = AgentCache(self.store)
 
     async def close(self) -> None:
         """Waits for commits under way and closes the store."""
         await self.committer.close()
         await self.store.close()
-
-
-def wall_clock() -> int:
-    """This server's time in microseconds since the Unix epoch. It is told to people; it orders nothing (invariant
-    1).
-    """
-    return time.time_ns() // 1_000

@@ -19,7 +19,11 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Around = Callable[[str, Context], AbstractAsyncContextManager[None]]
 
-ENDLESS: Final = ("/grpc.health.v1.Health/Watch", "/grpc.reflection.")
+ENDLESS: Final = (
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.",
+    "/memoryd.v1.HistoryService/WatchMessages",
+)
 """The beginnings of the methods whose streams last as long as their caller wants."""
 
 _END: Final = object()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
 from memoryd.v1 import history_service_pb2 as pb
 from memoryd.v1 import history_service_pb2_grpc
-from memoryd_server.engine import histories
+from memoryd_server.engine import erasing, forking, histories, redacting, rewinding, watching
 from memoryd_server.engine.stores import Stores
 from memoryd_server.interceptors.wrapping import Context
 from memoryd_server.services.calls import deadline_of, runtime_of, tenant
@@ -16,6 +19,7 @@ from memoryd_server.services.message_codec import (
     encode_time,
 )
 from memoryd_server.services.session_codec import decode_key, decode_settings, decode_update, encode_session
+from memoryd_server.services.watch_codec import encode_happening
 
 
 class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
@@ -104,7 +108,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
 
     async def ClearHistory(self, request: pb.ClearHistoryRequest, context: Context) -> pb.ClearHistoryResponse:
         count = await histories.clear(
-            runtime_of(self._stores), decode_key(request.session), deadline=deadline_of(context)
+            runtime_of(self._stores), decode_key(request.session), request.request_id, deadline=deadline_of(context)
         )
         return pb.ClearHistoryResponse(cleared_message_count=count)
 
@@ -115,3 +119,65 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
             runtime_of(self._stores), tenant(), request.agent, deadline=deadline_of(context)
         )
         return pb.ClearAgentHistoryResponse(cleared_session_count=sessions, cleared_message_count=messages)
+
+    async def RedactMessage(self, request: pb.RedactMessageRequest, context: Context) -> pb.RedactMessageResponse:
+        by = request.WhichOneof("by")
+        message = await redacting.redact(
+            runtime_of(self._stores),
+            decode_key(request.session),
+            request.reason,
+            seq=request.seq if by == "seq" else None,
+            id_=request.id if by == "id" else None,
+            deadline=deadline_of(context),
+        )
+        response = pb.RedactMessageResponse()
+        encode_message(message, response.message)
+        return response
+
+    async def RewindSession(self, request: pb.RewindSessionRequest, context: Context) -> pb.RewindSessionResponse:
+        removed, open_calls = await rewinding.rewind(
+            runtime_of(self._stores),
+            decode_key(request.session),
+            request.to_seq if request.HasField("to_seq") else None,
+            request.expected_last_seq if request.HasField("expected_last_seq") else None,
+            request.request_id,
+            deadline=deadline_of(context),
+        )
+        return pb.RewindSessionResponse(removed_message_count=removed, open_call_count=open_calls)
+
+    async def ForkSession(self, request: pb.ForkSessionRequest, context: Context) -> pb.ForkSessionResponse:
+        fork = forking.Fork(
+            source=decode_key(request.source),
+            target=decode_key(request.target),
+            through_seq=request.through_seq if request.HasField("through_seq") else None,
+            request_id=request.request_id,
+        )
+        copied, last_seq = await forking.fork(runtime_of(self._stores), fork, deadline=deadline_of(context))
+        return pb.ForkSessionResponse(copied_message_count=copied, last_seq=last_seq)
+
+    async def EraseUser(self, request: pb.EraseUserRequest, context: Context) -> pb.EraseUserResponse:
+        erased = await erasing.erase_user(
+            runtime_of(self._stores), tenant(), request.user_id, deadline=deadline_of(context)
+        )
+        return pb.EraseUserResponse(
+            erased_session_count=erased.sessions,
+            erased_message_count=erased.rows.messages,
+            erased_lookup_count=erased.rows.lookups,
+        )
+
+    async def WatchMessages(
+        self, request: pb.WatchMessagesRequest, context: Context
+    ) -> AsyncIterator[pb.WatchMessagesResponse]:
+        del context
+        answers = watching.watch(
+            runtime_of(self._stores),
+            decode_key(request.session),
+            request.resume_token,
+            request.after_seq if request.HasField("after_seq") else None,
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                response = pb.WatchMessagesResponse(resume_token=answer.resume_token)
+                for happening in answer.happenings:
+                    encode_happening(happening, response.events.add())
+                yield response

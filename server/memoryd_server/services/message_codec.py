@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import message_pb2
@@ -136,6 +137,9 @@ def encode_message(message: StoredMessage, into: message_pb2.Message) -> None:
         into.metadata = message.metadata
     if message.extra:
         into.extra = message.extra
+    if message.redaction is not None:
+        into.redaction.reason = message.redaction.reason
+        encode_time(message.redaction.at, into.redaction.redact_time)
     if message.content is not None:
         content = into.content
         parts = decode_parts(message.content)
@@ -209,6 +213,19 @@ _ENCODERS: Final[dict[type[Part], Callable[..., None]]] = {
 
 def encode_time(microseconds: int, into: Timestamp) -> None:
     """Writes a time into a Timestamp."""
+    into.seconds = microseconds // _MICROSECOND
+    into.nanos = microseconds % _MICROSECOND * 1_000
+
+
+def decode_duration(field: str, duration: Duration) -> int:
+    """A Duration in microseconds, rounded up. Raises: RequestError FIELD_INVALID when it is none."""
+    if not (abs(duration.seconds) <= 315_576_000_000 and abs(duration.nanos) < 1_000_000_000):
+        raise field_invalid(field, "it is no valid Duration")
+    return duration.seconds * _MICROSECOND + -(-duration.nanos // 1_000)
+
+
+def encode_duration(microseconds: int, into: Duration) -> None:
+    """Writes a length of time into a Duration."""
     into.seconds = microseconds // _MICROSECOND
     into.nanos = microseconds % _MICROSECOND * 1_000
 

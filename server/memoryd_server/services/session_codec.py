@@ -9,7 +9,7 @@ from memoryd_server.engine import tokens
 from memoryd_server.engine.changes import SessionSettings, SessionUpdate, etag_of
 from memoryd_server.engine.errors import field_invalid
 from memoryd_server.services import calls
-from memoryd_server.services.message_codec import encode_time
+from memoryd_server.services.message_codec import decode_duration, encode_duration, encode_time
 from memoryd_server.services.policy_codec import (
     POLICY_PATHS,
     decode_policy,
@@ -26,7 +26,7 @@ _TOKENIZERS: Final = {
 }
 _TOKENIZER_VALUES: Final = {name: value for value, name in _TOKENIZERS.items()}
 
-_UPDATE_PATHS: Final = ("user_id", "labels", *POLICY_PATHS)
+_UPDATE_PATHS: Final = ("user_id", "labels", "ttl", *POLICY_PATHS)
 
 
 def decode_key(key: session_pb2.SessionKey) -> SessionKey:
@@ -44,7 +44,18 @@ def decode_settings(settings: history_service_pb2.SessionSettings) -> SessionSet
         labels=dict(settings.labels),
         tokenizer=tokenizer,
         policy=decode_policy("create.policy", settings.policy),
+        ttl=_decode_ttl("create.ttl", settings),
     )
+
+
+def _decode_ttl(field: str, holder: history_service_pb2.SessionSettings | session_pb2.Session) -> int:
+    """A time to live; 0 when there is none. Raises: RequestError FIELD_INVALID for one of no length."""
+    if not holder.HasField("ttl"):
+        return 0
+    ttl = decode_duration(field, holder.ttl)
+    if not ttl:
+        raise field_invalid(field, "it is no length of time; leave it out for a session without an end")
+    return ttl
 
 
 def decode_update(request: history_service_pb2.UpdateSessionRequest) -> SessionUpdate:
@@ -55,6 +66,7 @@ def decode_update(request: history_service_pb2.UpdateSessionRequest) -> SessionU
         for name, is_set in (
             ("user_id", bool(session.user_id)),
             ("labels", bool(session.labels)),
+            ("ttl", session.HasField("ttl")),
             ("policy", session.HasField("policy")),
         )
         if is_set
@@ -64,6 +76,7 @@ def decode_update(request: history_service_pb2.UpdateSessionRequest) -> SessionU
     return SessionUpdate(
         user_id=session.user_id if "user_id" in paths else None,
         labels=dict(session.labels) if "labels" in paths else None,
+        ttl=_decode_ttl("session.ttl", session) if "ttl" in paths else None,
         policy=whole,
         policy_fields=fields,
         etag=session.etag,
@@ -87,4 +100,8 @@ def encode_session(key: SessionKey, record: Record, into: session_pb2.Session) -
     into.last_seq = record.last_seq
     encode_time(record.created, into.create_time)
     encode_time(record.activity, into.activity_time)
+    if record.ttl:
+        encode_duration(record.ttl, into.ttl)
+    if record.expires_at is not None:
+        encode_time(record.expires_at, into.expire_time)
     into.etag = etag_of(record)

@@ -1,0 +1,238 @@
+"""Forks: copies a session into a new one, which nobody sees before it is complete (invariant 11).
+
+The copy is staged in batches. Whoever takes messages away from the source meanwhile makes it fail: the fork shows the
+source as it was when it was read, and that must have been so until the copy was complete. The staging is begun before
+anything is read, so that an erasure that comes in between finds it and stops the fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from memoryd_server import limits
+from memoryd_server.engine import changes, pairing, replay
+from memoryd_server.engine.changes import Counts, RequestMark
+from memoryd_server.engine.committer import NotAdopted
+from memoryd_server.engine.errors import Reason, RequestError, field_invalid, session_exists, session_not_found
+from memoryd_server.engine.incoming import check_key, check_text
+from memoryd_server.engine.rewinding import read_newest
+from memoryd_server.engine.runtime import Runtime
+from memoryd_server.engine.steadiness import until_steady
+from memoryd_server.stores.base import MessageQuery, StagingLost
+from memoryd_server.stores.records import (
+    Lookup,
+    LookupKind,
+    OpenState,
+    Record,
+    SessionKey,
+    StoredMessage,
+    Usability,
+    encode_open,
+    replace,
+)
+
+_RETRY_SECONDS = 1.0
+"""When a client may fork again after the source changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A request to fork a session."""
+
+    source: SessionKey
+    target: SessionKey
+    through_seq: int | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    source: Record
+    """As it was read: the fork shows the source of this moment."""
+    fork: Record
+    """The record of the fork, but for its counts."""
+    open_heads: frozenset[int]
+    """Groups that wait for an answer in the fork: the source may have got it since."""
+
+
+async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None) -> tuple[int, int]:
+    """Copies a session. Costs what it copies.
+
+    Returns: how many messages were copied, and the seq of the last; 0 when there is none.
+    Raises: RequestError (field errors, SESSION_NOT_FOUND, SESSION_EXISTS, REQUEST_ID_CONFLICT, FORK_INTERRUPTED,
+    CONTENTION), StoreUnavailable.
+    """
+    check_key(request.source, "source")
+    check_key(request.target, "target")
+    check_text("request_id", request.request_id, limits.MAX_ID_BYTES)
+    if request.through_seq is not None and request.through_seq < 1:
+        raise field_invalid("through_seq", "a seq is 1 or more; leave it out to copy all messages")
+    mark = RequestMark.of(runtime.info.secret, request.request_id, "ForkSession", *request.source, request.through_seq)
+    if mark is not None:
+        known = await runtime.store.find(request.target, LookupKind.REQUEST, [request.request_id])
+        first = replay.first_counts(mark.request_id, mark.digest, known)
+        if first is not None:
+            return _answer(first)
+    if await runtime.sessions.load(request.target) is not None:
+        raise session_exists(*request.target[1:])
+    return _answer(await _copy(runtime, request, mark, deadline))
+
+
+def _answer(counts: Counts) -> tuple[int, int]:
+    copied, last_seq = counts
+    return copied, last_seq
+
+
+async def _copy(runtime: Runtime, request: Fork, mark: RequestMark | None, deadline: float | None) -> Counts:
+    owner = await _load(runtime, request.source)
+    staging = await runtime.store.begin_staging(request.target.tenant, owner.user_id, _due(runtime))
+    adopted = False
+    try:
+        plan = await until_steady(request.source, lambda: _plan(runtime, request, owner.user_id), deadline)
+        fork = await _stage(runtime, request.source, plan, staging)
+        if await _changed(runtime, request.source, plan.source):
+            raise _interrupted()
+        counts = await runtime.committer.run(
+            request.target,
+            lambda record, known: changes.plan_fork(
+                record, request.target, fork, staging, mark, known, runtime.clock.now()
+            ),
+            ids=mark.ids if mark else (),
+            deadline=deadline,
+        )
+        adopted = True
+        return counts
+    except StagingLost as error:
+        raise _interrupted() from error
+    except NotAdopted as error:
+        raise (session_exists(*request.target[1:]) if error.taken else _interrupted()) from error
+    finally:
+        if not adopted:
+            await runtime.store.end_staging(staging)
+
+
+async def _load(runtime: Runtime, key: SessionKey) -> Record:
+    loaded = await runtime.sessions.load(key)
+    if loaded is None:
+        raise session_not_found(key.agent, key.session_id)
+    return loaded.record
+
+
+async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
+    """Raises: RequestError; StaleRead when the session changes while it is read."""
+    newest = await read_newest(runtime, request.source, _through(request))
+    source = newest.record
+    if source.user_id != user_id:
+        raise _interrupted()
+    reopened: Sequence[int] = ()
+    if not newest.kept_seq:
+        fork = replace(source, first_seq=1, opening_to=0, last_user=0, open_call_count=0, open=encode_open(OpenState()))
+    elif newest.taken:
+        fork, reopened = pairing.rewind(source, newest.taken, newest.kept_seq, newest.members)
+    else:
+        fork = source
+    now = runtime.clock.now()
+    fork = replace(
+        fork,
+        incarnation=changes.new_incarnation(),
+        version=1,
+        created=now,
+        activity=now,
+        appended=now,
+        epoch=1,
+        settings_version=1,
+        removed=(),
+        rewound_to=0,
+        last_seq=newest.kept_seq,
+    )
+    return _Plan(source, fork, frozenset(reopened) | {group.head for group in fork.open_state.groups})
+
+
+def _through(request: Fork) -> int:
+    return (1 << 62) if request.through_seq is None else request.through_seq
+
+
+async def _stage(runtime: Runtime, key: SessionKey, plan: _Plan, staging: str) -> Record:
+    """Copies the messages. Returns: the fork's record with their counts. Raises: RequestError FORK_INTERRUPTED."""
+    source, fork = plan.source, plan.fork
+    counts = _Counts()
+    low = source.first_seq
+    while low <= fork.last_seq:
+        page = await runtime.sessions.list_messages(
+            key,
+            MessageQuery(
+                low, fork.last_seq, descending=False, limit=limits.STAGING_BATCH, bytes=limits.MAX_GROUP_COMMIT_BYTES
+            ),
+        )
+        if page is None or (page.record.incarnation, page.record.epoch) != (source.incarnation, source.epoch):
+            raise _interrupted()
+        messages = [
+            msgspec.structs.replace(message, usability=Usability.OPEN) if message.head in plan.open_heads else message
+            for message in page.messages
+        ]
+        lookups = await _lookups(runtime, key, messages)
+        await runtime.store.stage(staging, messages, lookups, _due(runtime))
+        counts.add(messages)
+        if not page.more:
+            break
+        low = page.messages[-1].seq + 1
+    return replace(
+        fork,
+        messages=counts.messages,
+        tokens=counts.tokens,
+        bytes=counts.bytes,
+        largest=counts.largest,
+        open_messages=counts.open_messages,
+        orphan_messages=counts.orphan_messages,
+    )
+
+
+@dataclass(slots=True)
+class _Counts:
+    messages: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    largest: int = 0
+    open_messages: int = 0
+    orphan_messages: int = 0
+
+    def add(self, messages: Sequence[StoredMessage]) -> None:
+        for message in messages:
+            self.messages += 1
+            self.tokens += message.tokens
+            self.bytes += message.size
+            self.largest = max(self.largest, message.size)
+            self.open_messages += message.usability == Usability.OPEN
+            self.orphan_messages += message.usability == Usability.ORPHAN
+
+
+async def _lookups(runtime: Runtime, key: SessionKey, messages: Sequence[StoredMessage]) -> Sequence[Lookup]:
+    """The look-ups of messages: ids find them in the fork, and a repeated append to it is recognized."""
+    seq_of = {message.id: message.seq for message in messages}
+    found = await runtime.store.find(key, LookupKind.MESSAGE, list(seq_of))
+    return [
+        lookup for lookup in found if any(appended.seq == seq_of[lookup.id] for appended in replay.answer_of(lookup))
+    ]
+
+
+async def _changed(runtime: Runtime, key: SessionKey, source: Record) -> bool:
+    loaded = await runtime.sessions.load(key)
+    if loaded is None:
+        return True
+    now = loaded.record
+    return (now.incarnation, now.epoch, now.user_id) != (source.incarnation, source.epoch, source.user_id)
+
+
+def _due(runtime: Runtime) -> int:
+    return runtime.clock.now() + limits.STAGING_SECONDS * 1_000_000
+
+
+def _interrupted() -> RequestError:
+    return RequestError(
+        Reason.FORK_INTERRUPTED,
+        "the source lost messages or changed its user while it was copied; nothing was made: fork again",
+        retry_after=_RETRY_SECONDS,
+    )

@@ -1,0 +1,60 @@
+"""Reads of sessions as callers may see them: an expired one is gone, swept or not (invariant 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memoryd_server.engine.changes import is_expired
+from memoryd_server.engine.clock import StoreClock
+from memoryd_server.stores.base import (
+    EventPage,
+    HistoryStore,
+    Loaded,
+    MessagePage,
+    MessageQuery,
+    SessionPage,
+    SessionQuery,
+    Tail,
+)
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredMessage
+
+
+class LivingSessions:
+    """The reads of `HistoryStore` with the same answers, but for expired sessions, of which there is nothing."""
+
+    def __init__(self, store: HistoryStore, clock: StoreClock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def sees(self, record: Record) -> bool:
+        """Whether a session lives, by the store's clock."""
+        return not record.ttl or not is_expired(record, self._clock.surely())
+
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        loaded = await self._store.load(key, tail)
+        return loaded if loaded is not None and self.sees(loaded.record) else None
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        read = await self._store.read(key, incarnation, seqs)
+        return read if read is not None and self.sees(read[0]) else None
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        page = await self._store.list_messages(key, query)
+        return page if page is not None and self.sees(page.record) else None
+
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        read = await self._store.list_entries(key, incarnation, from_seq, to_seq, limit)
+        return read if read is not None and self.sees(read[0]) else None
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        page = await self._store.list_events(key, incarnation, after, limit)
+        return page if page is not None and self.sees(page.record) else None
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """A page may hold fewer sessions than asked for, and still have a next one."""
+        page = await self._store.list_sessions(query)
+        return SessionPage([(key, record) for key, record in page.sessions if self.sees(record)], page.after)

@@ -1,0 +1,126 @@
+"""Background work on a store: ends sessions whose time is over, and deletes what was taken away (design section 5).
+
+One server at a time does it, by a lease in the store. It is done in small batches, and is idempotent: what was begun by
+a server that died is taken up by the next. Whatever fails at one session stops nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from memoryd_server import limits
+from memoryd_server.engine import changes
+from memoryd_server.engine.clock import RESYNC_SECONDS
+from memoryd_server.engine.runtime import Runtime
+from memoryd_server.stores.base import Deleted, Due
+from memoryd_server.stores.records import RemovedRange, SessionKey
+
+INTERVAL_SECONDS: Final = 5.0
+"""How often a server looks for what is due."""
+
+LEASE_NAME: Final = "sweep"
+
+LEASE_SECONDS: Final = 30.0
+"""How long a server that does not renew its lease keeps the others from sweeping: it renews it with each session."""
+
+PAGE_SESSIONS: Final = 100
+
+_log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Sweeps one store."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._holder = secrets.token_hex(8)
+
+    async def run_for_ever(self) -> None:
+        """The background task of a server. Ends by cancellation only."""
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            try:
+                await self.sweep()
+            except Exception:
+                self._failed("could not look for what is due")
+
+    async def sweep(self) -> bool:
+        """One round, if no other server is at it. Returns: whether it was this one's. Raises: StoreUnavailable."""
+        if not await self._hold():
+            return False
+        now = await self._runtime.store.now()
+        expired = await self._at_each(Due.EXPIRY, now, lambda key: self._expire(key, now))
+        self._runtime.instruments.expired(expired)
+        before = now - limits.PURGE_DELAY_SECONDS * 1_000_000
+        deleted = Deleted(messages=await self._at_each(Due.PURGE, before, lambda key: self._purge(key, before)))
+        while await self._hold():
+            batch = await self._runtime.store.sweep(now, limits.PURGE_BATCH)
+            deleted += batch
+            if not batch.total:
+                break
+            await asyncio.sleep(0)  # Appends that wait for the database go first.
+        self._runtime.instruments.swept(deleted)
+        return True
+
+    async def _hold(self) -> bool:
+        return await self._runtime.store.lease(LEASE_NAME, self._holder, LEASE_SECONDS)
+
+    async def _at_each(self, due: Due, before: int, work: Callable[[SessionKey], Awaitable[int]]) -> int:
+        """Works at each session that is due, while this server holds the lease. Returns: the sum of what it did."""
+        done, after = 0, ""
+        while await self._hold():
+            page = await self._runtime.store.list_due(due, before, PAGE_SESSIONS, after)
+            for key in page.keys:
+                try:
+                    done += await work(key)
+                except Exception:
+                    self._failed("could not work at a session that is due")
+            after = page.after
+            if not after:
+                break
+        return done
+
+    def _failed(self, what: str) -> None:
+        self._runtime.instruments.sweep_failed()
+        _log.exception("%s in store %s; it is tried again later", what, self._runtime.name)
+
+    async def _expire(self, key: SessionKey, now: int) -> int:
+        died = await self._runtime.committer.run(
+            key, lambda record, _known: changes.plan_expire(record, key, now), expired_too=True
+        )
+        return int(died)
+
+    async def _purge(self, key: SessionKey, before: int) -> int:
+        loaded = await self._runtime.store.load(key)
+        if loaded is None:
+            return 0
+        deleted = 0
+        for removed in loaded.record.removed:
+            if removed.removed_at < before:
+                deleted += await self._purge_range(key, loaded.record.incarnation, removed)
+        return deleted
+
+    async def _purge_range(self, key: SessionKey, incarnation: str, removed: RemovedRange) -> int:
+        deleted = 0
+        purge = self._runtime.store.purge
+        while count := await purge(key, incarnation, removed.from_seq, removed.to_seq, limits.PURGE_BATCH):
+            deleted += count
+            await asyncio.sleep(0)  # Appends that wait for the database go first.
+        await self._runtime.committer.run(
+            key, lambda record, _known: changes.plan_forget_removed(record, key, removed), expired_too=True
+        )
+        return deleted
+
+
+async def follow_store_clock(runtime: Runtime) -> None:
+    """Sets a store's clock anew now and then: a background task. Ends by cancellation only."""
+    while True:
+        await asyncio.sleep(RESYNC_SECONDS)
+        try:
+            await runtime.clock.sync()
+        except Exception:
+            _log.warning("could not ask store %s for its time; its clock goes on as it was", runtime.name)

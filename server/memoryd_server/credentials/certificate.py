@@ -26,7 +26,8 @@ class Certificate:
 
     def credentials(self) -> grpc.ServerCredentials:
         """What a port is bound with."""
-        return grpc.dynamic_ssl_server_credentials(self._given, self._news)
+        # The stub leaves out that the function may have no news.
+        return grpc.dynamic_ssl_server_credentials(self._given, self._news)  # type: ignore[arg-type]
 
     def _news(self) -> grpc.ServerCertificateConfiguration | None:
         """Asked by gRPC, in threads of its own, before each handshake: None while nothing is new."""

@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from memoryd_server.stores.base import Change, Committed, Conflict, Known, Loaded, Store
-from memoryd_server.stores.records import LookupKind, Record, SessionKey, Usability, replace
+from memoryd_server.stores.records import (
+    LookupKind,
+    Record,
+    Redaction,
+    RemovedRange,
+    SessionKey,
+    Usability,
+    replace,
+)
+from memoryd_server.stores.walk import bare
 from tests.adapters import EACH_SHARED_ADAPTER
 from tests.stores.builders import (
     BOTH,
@@ -265,6 +275,163 @@ class TestCompleted:
         stale = replace(record, version=9)
         assert await store.commit([change_of(session.key, stale, result(2, 1), completed=[1])]) == [Conflict()]
         assert await session.tail() == []
+
+
+class TestReopened:
+    """A rewind takes the answer to a call away: its group is open again (invariant 11)."""
+
+    @pytest.fixture
+    async def session(self, session: Session) -> Session:
+        """A completed group of 2, 3 and 5 among others."""
+        opened = Usability.OPEN
+        await session.commit(message(1), call(2, calls=2, usability=opened), result(3, 2, 0, usability=opened))
+        await session.commit(message(4))
+        await session.commit(result(5, 2, 1), completed=[2])
+        return session
+
+    async def test_the_usable_messages_of_a_group_become_open(self, session: Session, store: Store) -> None:
+        await session.commit(reopened=[2], removed=(RemovedRange(5, 5, TIME),))
+        assert await session.tail() == [4, 1]
+        assert await session.tail(usabilities=BOTH) == [4, 3, 2, 1]
+        assert seqs(await store.list_unusable(session.key, [Usability.OPEN], 10)) == [3, 2]
+        usabilities = {stored.seq: stored.usability for stored in await session.stored()}
+        assert usabilities == {
+            1: Usability.USABLE,
+            2: Usability.OPEN,
+            3: Usability.OPEN,
+            4: Usability.USABLE,
+        }
+
+    async def test_and_can_be_completed_again(self, session: Session, store: Store) -> None:
+        for seq in range(6, 12, 2):
+            record = await session.commit(reopened=[2], removed=(RemovedRange(5, seq - 1, TIME),))
+            await store.purge(session.key, record.incarnation, 5, seq - 1, 100)
+            await session.commit(removed=())
+            assert await session.tail() == [4, 1]
+            await session.commit(result(seq, 2, 1), completed=[2])
+            assert await session.tail() == [4, seq, 3, 2, 1]
+            assert list(await store.list_unusable(session.key, [Usability.OPEN], 10)) == []
+
+    async def test_only_of_that_group_and_session(self, new_session: NewSession) -> None:
+        session, other = new_session(), new_session()
+        for each in (session, other):
+            await each.commit(call(1), call(2), result(3, 1), result(4, 2), message(5), orphan(6, head=2))
+        await session.commit(reopened=[2])
+        assert await session.tail() == [5, 3, 1]
+        assert await session.tail(usabilities=[Usability.OPEN]) == [4, 2]
+        assert await session.tail(usabilities=[Usability.ORPHAN]) == [6]
+        assert await other.tail() == [5, 4, 2, 3, 1]
+
+    async def test_several_groups_at_once_while_another_is_completed(self, session: Session) -> None:
+        await session.commit(call(6), result(7, 6), call(8, usability=Usability.OPEN))
+        await session.commit(result(9, 8), completed=[8], reopened=[2, 6])
+        assert await session.tail() == [9, 8, 4, 1]
+        assert await session.tail(usabilities=[Usability.OPEN]) == [7, 6, 5, 3, 2]
+
+    async def test_a_refused_change_reopens_nothing(self, session: Session, store: Store) -> None:
+        assert session.record is not None
+        stale = change_of(session.key, replace(session.record, version=9), reopened=[2])
+        assert await store.commit([stale]) == [Conflict()]
+        assert await session.tail() == [4, 5, 3, 2, 1]
+
+
+class TestReplaced:
+    """A redaction takes content away and keeps the slot (invariant 11)."""
+
+    @pytest.fixture
+    async def session(self, session: Session) -> Session:
+        """Three messages, the second in the midst of an open group, with a value of its own in every field."""
+        full = result(
+            2,
+            1,
+            0,
+            usability=Usability.OPEN,
+            prior_user=1,
+            undo='{"undo":1}',
+            id="id",
+            name="name",
+            content="secret",
+            run_id="run",
+            metadata="secret",
+            extra="secret",
+            created=TIME + 77,
+            tokens=50,
+            size=500,
+        )
+        await session.commit(call(1, calls=2, usability=Usability.OPEN), full, message(3))
+        return session
+
+    async def test_gets_another_body_in_its_place(self, session: Session, store: Store) -> None:
+        [_, before, _] = await session.stored()
+        redaction = Redaction(TIME + 99, "asked for by the user")
+        body = {
+            "name": None,
+            "content": None,
+            "metadata": "",
+            "extra": "",
+            "redaction": redaction,
+            "tokens": 3,
+            "size": 30,
+        }
+        # What is not of the body is as it was stored, whatever the change says.
+        given = message(2, **body, id="other", run_id="other", created=1, usability=Usability.ORPHAN, undo="other")
+        record = await session.commit(replaced=[given])
+        after = msgspec.structs.replace(before, **body)
+        assert (await session.stored())[1] == after
+        assert await store.read(session.key, record.incarnation, [2]) == (record, [after])
+        loaded = await session.load(usabilities=[Usability.OPEN], body_bytes=1 << 20)
+        assert loaded.tail[0] == after
+        assert list(await store.list_unusable(session.key, [Usability.OPEN], 1)) == [bare(after)]
+        assert await store.list_entries(session.key, record.incarnation, 2, 2, 1) == (record, [bare(after)])
+
+    async def test_leaves_the_others_as_they_are(self, session: Session, new_session: NewSession) -> None:
+        other = new_session("other")
+        await other.commit(message(1), message(2), message(3))
+        [first, _, third] = await session.stored()
+        await session.commit(replaced=[message(2, content="new")])
+        stored = await session.stored()
+        assert [stored[0], stored[2]] == [first, third]
+        assert await other.stored() == [message(1), message(2), message(3)]
+
+    async def test_keeps_its_place_in_reading_order(self, session: Session) -> None:
+        await session.commit(replaced=[message(2, content="new"), call(1, content="new")])
+        assert await session.tail(usabilities=BOTH) == [3, 2, 1]
+        await session.commit(result(4, 1, 1), completed=[1])
+        assert await session.tail() == [3, 4, 2, 1]
+
+    async def test_counts_by_its_new_tokens_and_size(self, session: Session) -> None:
+        await session.commit(replaced=[message(3, tokens=1_000, size=5)])
+        assert await session.tail(usabilities=BOTH, tokens=1_000) == [3]
+        loaded = await session.load(usabilities=[Usability.USABLE], body_bytes=5)
+        assert loaded.tail == [message(3, tokens=1_000, size=5)]
+        await session.commit(replaced=[message(3, tokens=0, size=5)])
+        assert await session.tail(usabilities=BOTH, tokens=1) == [3, 2]
+
+    async def test_can_be_replaced_again_and_come_back(self, session: Session) -> None:
+        for number in range(3):
+            body = {"content": f"body {number}", "redaction": Redaction(number, f"{number}")}
+            await session.commit(replaced=[message(3, **body)])
+            assert (await session.stored())[2] == message(3, **body)
+        await session.commit(replaced=[message(3)])
+        assert (await session.stored())[2] == message(3)
+
+    async def test_many_at_once_beside_new_ones(self, session: Session) -> None:
+        await session.commit(*(message(seq) for seq in range(4, 304)))
+        bodies = [message(seq, content=f"new {seq}") for seq in range(4, 304)]
+        await session.commit(message(304), replaced=bodies)
+        assert (await session.stored())[3:] == [*bodies, message(304)]
+
+    async def test_a_refused_change_replaces_nothing(self, session: Session, store: Store) -> None:
+        stored = await session.stored()
+        assert session.record is not None
+        stale = replace(session.record, version=9)
+        assert await store.commit([change_of(session.key, stale, replaced=[message(3, content="new")])]) == [Conflict()]
+        assert await session.stored() == stored
+
+    async def test_is_not_what_an_earlier_life_held(self, session: Session) -> None:
+        await session.be_reborn(message(1), message(2), message(3))
+        await session.commit(replaced=[message(2, content="new")])
+        assert await session.stored() == [message(1), message(2, content="new"), message(3)]
 
 
 class TestDurability:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -18,16 +19,19 @@ from memoryd_server.stores.records import (
     Oversize,
     Policy,
     Record,
+    Redaction,
     RemovedRange,
     Role,
     SessionKey,
+    StoredMessage,
     Usability,
     WindowMode,
     WindowOptions,
     encode_open,
 )
+from memoryd_server.stores.walk import bare
 from tests.adapters import EACH_SHARED_ADAPTER
-from tests.stores.builders import Session, lookup, message, new_incarnation
+from tests.stores.builders import TIME, Session, lookup, message, new_incarnation
 from tests.stores.conftest import NewSession, OpenStore
 
 TEXTS = {
@@ -51,14 +55,57 @@ TEXTS = {
 }
 
 
+async def assert_everywhere(session: Session, record: Record, sent: StoredMessage) -> None:
+    """The message comes back from every read that shows messages or entries."""
+    store = session.store
+    assert await session.stored() == [sent]
+    assert (await session.load(body_bytes=1 << 30)).tail == [sent]
+    assert (await session.load()).tail == [bare(sent)]
+    assert await store.read(session.key, record.incarnation, [1]) == (record, [sent])
+    assert await store.list_entries(session.key, record.incarnation, 1, 1, 1) == (record, [bare(sent)])
+    assert await store.list_unusable(session.key, [sent.usability], 1) == [bare(sent)]
+
+
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 class TestTexts:
     async def test_of_messages(self, session: Session, store: Store, text: str) -> None:
-        sent = message(1, name=text, content=text, metadata=text, extra=text, size=len(text.encode()))
+        sent = message(
+            1,
+            name=text,
+            content=text,
+            metadata=text,
+            extra=text,
+            undo=json.dumps(text, ensure_ascii=False),
+            redaction=Redaction(TIME, text),
+            size=1 + len(text.encode()),
+        )
         record = await session.commit(sent)
-        assert await session.stored() == [sent]
-        assert (await session.load(body_bytes=1 << 30)).tail == [sent]
-        assert await store.read(session.key, record.incarnation, [1]) == (record, [sent])
+        await assert_everywhere(session, record, sent)
+
+    async def test_of_messages_that_get_another_body(self, session: Session, store: Store, text: str) -> None:
+        await session.commit(message(1, undo=json.dumps(text, ensure_ascii=False)))
+        body = message(
+            1,
+            name=text,
+            content=text,
+            metadata=text,
+            extra=text,
+            undo=json.dumps(text, ensure_ascii=False),
+            redaction=Redaction(TIME, text),
+            size=1 + len(text.encode()),
+        )
+        record = await session.commit(replaced=[body])
+        await assert_everywhere(session, record, body)
+
+    async def test_of_staged_messages(self, session: Session, store: Store, text: str) -> None:
+        sent = message(1, content=text, metadata=text, extra=text, redaction=Redaction(TIME, text))
+        sent_lookup = Lookup(LookupKind.MESSAGE, "m", b"\x00\xff" * 16, text, 5)
+        due = await store.now() + 3_600_000_000
+        staging = await store.begin_staging("tenant", "user", due)
+        await store.stage(staging, [sent], [sent_lookup], due)
+        record = await session.commit(staging=staging, last_seq=1)
+        await assert_everywhere(session, record, sent)
+        assert await store.find(session.key, LookupKind.MESSAGE, ["m"]) == [sent_lookup]
 
     async def test_of_look_ups(self, session: Session, store: Store, text: str) -> None:
         sent = Lookup(LookupKind.MESSAGE, "m", b"\x00\xff" * 16, text, 5)
@@ -101,7 +148,11 @@ async def test_every_field_of_a_message_comes_back(session: Session) -> None:
         metadata="metadata",
         extra="extra",
         created=(1 << 62) + 1,
+        undo='{"calls":[]}',
+        redaction=Redaction((1 << 62) + 2, "reason"),
     )
+    defaults = {field for field in sent.__struct_fields__ if getattr(sent, field) == getattr(_PLAIN_MESSAGE, field)}
+    assert defaults == set(), "the test gives every field a value of its own"
     await session.commit(sent)
     assert await session.stored() == []  # No page of the test reaches so far.
     page = await session.page(to_seq=1 << 60)
@@ -125,6 +176,9 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         tokenizer="cl100k_base",
         created=1,
         activity=2,
+        appended=28,
+        ttl=29,
+        rewound_to=30,
         epoch=3,
         settings_version=4,
         user_id="user",
@@ -151,6 +205,7 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
 
 
 _PLAIN = Record(incarnation="", version=1, tokenizer="", created=0, activity=0)
+_PLAIN_MESSAGE = message(0, name=None)
 
 NAMES = (
     "a",

@@ -167,8 +167,8 @@ async def begin_again(session: Session, way: str, *messages: StoredMessage, **fi
 class TestNewLife:
     async def test_shows_nothing_of_the_old_one(self, living: Session, store: Store, way: str) -> None:
         record = await begin_again(living, way)
-        tail = Tail(EVERY, 10, opening=True, body_bytes=1 << 20)
-        assert await store.load(living.key, tail) == Loaded(record, [], [])
+        loaded = await living.load(usabilities=EVERY, opening=True, body_bytes=1 << 20)
+        assert (loaded.record, list(loaded.tail), list(loaded.opening)) == (record, [], [])
         assert await store.read(living.key, record.incarnation, range(1, 10)) == (record, [])
         assert await living.stored() == []
         assert await store.list_entries(living.key, record.incarnation, 1, 10, 10) == (record, [])

@@ -1,4 +1,4 @@
-"""`read`, `list_messages`, `list_unusable` and `find`."""
+"""`read`, `list_messages`, `list_entries`, `list_unusable` and `find`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memoryd_server.stores.base import MessageQuery, Store
-from memoryd_server.stores.records import LookupKind, Role, SessionKey, Usability
+from memoryd_server.stores.records import Entry, LookupKind, Role, SessionKey, Usability
 from memoryd_server.stores.walk import bare
 from tests.stores.builders import Session, call, lookup, message, new_incarnation, orphan, result, seqs
 from tests.stores.conftest import NewSession
@@ -158,6 +158,81 @@ class TestListMessages:
 
     async def test_knows_no_session_that_is_not_there(self, store: Store) -> None:
         assert await store.list_messages(UNKNOWN, MessageQuery(1, 10, False, 10, 1000)) is None
+
+
+class TestListEntries:
+    @pytest.fixture
+    async def session(self, session: Session) -> Session:
+        """10 messages: a group of 2 and 6, an open call, an orphan."""
+        await session.commit(
+            message(1, undo="of 1"),
+            call(2, undo='{"of":2}'),
+            call(3, usability=Usability.OPEN),
+            orphan(4, undo="of 4"),
+            message(5),
+            result(6, 2, undo="of 6"),
+            *(message(seq) for seq in range(7, 11)),
+        )
+        return session
+
+    async def entries(self, session: Session, from_seq: int, to_seq: int, limit: int = 1000) -> list[Entry]:
+        assert session.record is not None
+        found = await session.store.list_entries(session.key, session.record.incarnation, from_seq, to_seq, limit)
+        assert found is not None
+        assert found[0] == session.record
+        return list(found[1])
+
+    async def test_answers_bare_entries_newest_first_by_seq(self, session: Session) -> None:
+        """Not in reading order: a rewind takes away what came last."""
+        entries = await self.entries(session, 1, 10)
+        assert entries == [bare(stored) for stored in reversed(await session.stored())]
+        assert {type(entry) for entry in entries} == {Entry}
+        assert [entry.undo for entry in entries if entry.undo] == ["of 6", "of 4", '{"of":2}', "of 1"]
+
+    @pytest.mark.parametrize(
+        ("from_seq", "to_seq", "expected"),
+        [
+            (3, 5, [5, 4, 3]),
+            (10, 10, [10]),
+            (9, 1 << 40, [10, 9]),
+            (-5, 2, [2, 1]),
+            (11, 20, []),
+            (6, 5, []),
+        ],
+    )
+    async def test_both_ends_are_included(
+        self, session: Session, from_seq: int, to_seq: int, expected: list[int]
+    ) -> None:
+        assert seqs(await self.entries(session, from_seq, to_seq)) == expected
+
+    @pytest.mark.parametrize("limit", [1, 2, 9, 10, 11])
+    async def test_the_newest_up_to_the_limit(self, session: Session, limit: int) -> None:
+        assert seqs(await self.entries(session, 1, 10, limit)) == [*range(10, 0, -1)][:limit]
+
+    async def test_pages_join_up(self, session: Session) -> None:
+        listed: list[int] = []
+        while page := await self.entries(session, 1, listed[-1] - 1 if listed else 10, 3):
+            listed += seqs(page)
+        assert listed == [*range(10, 0, -1)]
+
+    async def test_nothing_that_is_removed_comes(self, session: Session) -> None:
+        await session.remove(4, 5)
+        await session.remove(9, 10)
+        await session.commit(first_seq=2)
+        assert seqs(await self.entries(session, 1, 10)) == [8, 7, 6, 3, 2]
+        assert seqs(await self.entries(session, 1, 10, 4)) == [8, 7, 6, 3]
+        assert seqs(await self.entries(session, 4, 5)) == []
+
+    async def test_shows_usabilities_as_they_are(self, session: Session) -> None:
+        await session.commit(result(11, 3), completed=[3])
+        entries = await self.entries(session, 3, 11)
+        assert [entry.seq for entry in entries if entry.usability != Usability.USABLE] == [4]
+
+    async def test_knows_no_other_life_of_the_session(self, session: Session, store: Store) -> None:
+        assert await store.list_entries(session.key, new_incarnation(), 1, 10, 10) is None
+
+    async def test_knows_no_session_that_is_not_there(self, store: Store) -> None:
+        assert await store.list_entries(UNKNOWN, new_incarnation(), 1, 10, 10) is None
 
 
 class TestListUnusable:

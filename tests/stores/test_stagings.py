@@ -385,28 +385,6 @@ class TestLost:
         assert await staging.adopt(KEY) == Lost()
 
 
-class TestWhatNeverWas:
-    async def test_takes_nothing(self, store: Store) -> None:
-        with pytest.raises(StagingLost):
-            await Staging(store, "0" * 32).add(message(1))
-
-    async def test_becomes_no_session(self, store: Store) -> None:
-        assert await Staging(store, "0" * 32).adopt(KEY) == Lost()
-        assert await store.load(KEY) is None
-
-    async def test_can_be_ended(self, store: Store) -> None:
-        await store.end_staging("0" * 32)
-
-    async def test_a_session_is_no_staging(self, store: Store, session: Session) -> None:
-        record = await session.commit(message(1))
-        for name in ("session", record.incarnation):
-            with pytest.raises(StagingLost):
-                await Staging(store, name).add(message(2))
-            await store.end_staging(name)
-            assert await Staging(store, name).adopt(KEY) == Lost()
-        assert await store.load(session.key) == Loaded(record)
-
-
 class TestRefused:
     """The staging stays as it is, and becomes a session of another name."""
 

@@ -29,8 +29,10 @@ Metadata = tuple[tuple[str, str], ...]
 class Stubs:
     """The generated stubs of all services on one channel with gRPC's default options, as any client would have them."""
 
-    def __init__(self, address: str, *options: tuple[str, Any]) -> None:
+    def __init__(self, address: str, *options: tuple[str, Any], token: str = "") -> None:
         self.channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
+        if token:
+            self.channel = grpc.intercept_channel(self.channel, Bearer(token))
         self.histories = history_service_pb2_grpc.HistoryServiceStub(self.channel)
         self.windows = window_service_pb2_grpc.WindowServiceStub(self.channel)
         self.agents = agent_service_pb2_grpc.AgentServiceStub(self.channel)
@@ -85,6 +87,25 @@ class Stubs:
         """Streams a window; `options` are those of WindowOptions."""
         request = window.StreamWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return list(self.windows.StreamWindow(request, timeout=60))
+
+
+class Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Shows a token with every call."""
+
+    def __init__(self, token: str) -> None:
+        self._shown = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._showing(client_call_details), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._showing(client_call_details), request)
+
+    def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(self._showing(client_call_details), request_iterator)
+
+    def _showing(self, details: Any) -> Any:
+        return details._replace(metadata=(*(details.metadata or ()), self._shown))
 
 
 _sessions = itertools.count(1)

@@ -12,7 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.databases import shared
-from tests.databases.kinds import Kind
+from tests.databases.kinds import MARIADB, POSTGRESQL, Kind
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ def on_database(type: str, database: Kind) -> Adapter:
 ADAPTERS: Final = (
     Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
     Adapter("sqlite", "sqlite", lambda directory: nullcontext(f"sqlite:///{directory}/memoryd.db"), shared=True),
+    on_database("postgresql", POSTGRESQL),
+    on_database("mysql", MARIADB),
 )
 
 

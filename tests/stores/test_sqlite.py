@@ -362,9 +362,8 @@ class TestCost:
         await store.commit([birth(KEY._replace(session_id=f"{n}"), user_id="u", activity=n) for n in range(20)])
         of = ((None, None), ("agent", None), (None, "u"), ("agent", "u"))
         queries = [SessionQuery("tenant", agent, user_id, 5) for agent, user_id in of]
-        before = [
-            steps(connection, partial(reader.run, partial(Reads.list_sessions, query=query))) for query in queries
-        ]
+        calls = [partial(reader.run, partial(Reads.list_sessions, query=query)) for query in queries]
+        before = [steps(connection, call) for call in calls]
         await store.commit([birth(KEY._replace(session_id=f"more-{n}"), user_id=f"u-{n}") for n in range(2_000)])
         after = [steps(connection, call) for call in calls]
         assert after == before

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from memoryd_server.stores.base import Store, StoreMisconfigured
 from memoryd_server.stores.memory import InMemoryStore
 
-TYPES: Final = ("in_memory", "sqlite")
+_TYPE_OF_SCHEME: Final = {
+    "memory": "in_memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+
+TYPES: Final = tuple(dict.fromkeys(_TYPE_OF_SCHEME.values()))
 """The types of stores, as settings name them."""
 
-_TYPE_OF_SCHEME: Final = {"memory": "in_memory", "sqlite": "sqlite"}
-_EXAMPLES: Final = {"in_memory": "memory://", "sqlite": "sqlite:////var/lib/memoryd/memoryd.db"}
-_SQLITE_DRIVER: Final = "pysqlite"
+_EXAMPLES: Final = {
+    "in_memory": "memory://",
+    "sqlite": "sqlite:////var/lib/memoryd/memoryd.db",
+    "postgresql": "postgresql://user:password@localhost/memoryd",
+    "mysql": "mysql://user:password@localhost/memoryd",
+}
+_DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +43,6 @@ class _LaterType:
 
 
 _LATER: Final = {
-    "postgresql": _LaterType(("postgresql", "postgres"), driver="asyncpg"),
-    "mysql": _LaterType(("mysql", "mariadb"), driver="asyncmy"),
     "redis": _LaterType(("redis", "rediss"), driver="redis"),
     "mongodb": _LaterType(("mongodb",), driver="motor"),
 }
@@ -43,8 +55,9 @@ def create_store(name: str, type: str | None, url: str | None) -> Store:
     Args:
         name: The name in the settings, for messages.
         type: One of TYPES; None for the one that the URL belongs to.
-        url: Where the data is: `memory://`, or a SQLAlchemy URL of a SQLite file (`sqlite:///relative/path`,
-            `sqlite:////absolute/path`). A store of the type `in_memory` needs none.
+        url: Where the data is: `memory://`; a SQLite file (`sqlite:///relative/path`, `sqlite:////absolute/path`); a
+            database on PostgreSQL (`postgresql://`, with the options of libpq), or on MySQL or MariaDB (`mysql://`). A
+            store of the type `in_memory` needs none.
 
     Raises: StoreMisconfigured with a text that says what to set or to install.
     """
@@ -60,7 +73,7 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
     if url is None and type_ != "in_memory":
         raise StoreMisconfigured(
             f"it has no URL. Set MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file, "
-            f"for example to {_EXAMPLES['sqlite']}."
+            f"for example to {_EXAMPLES[type_ or 'sqlite']}."
         )
     if url is not None:
         scheme, colon, rest = url.partition(":")
@@ -76,21 +89,42 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
                 f"its type is {type_}, but its URL begins with {scheme}:, which is for {type_of_url}. Change one of "
                 f"them; a URL for {type_} looks like {_EXAMPLES[type_]}."
             )
-        if type_of_url == "sqlite":
-            return _create_sqlite_store(f"{scheme}:{rest}", driver)
+        if type_of_url != "in_memory":
+            return _create_sql_store(type_of_url, f"{scheme}:{rest}", driver)
     return InMemoryStore()
 
 
-def _create_sqlite_store(text: str, driver: str) -> Store:
-    if driver not in ("", _SQLITE_DRIVER):
+def _create_sql_store(type_: str, text: str, driver: str) -> Store:
+    own_driver = _DRIVERS[type_]
+    if driver not in ("", own_driver):
+        backend = text.partition("+")[0]
         raise StoreMisconfigured(
-            f"its URL asks for the driver {driver}, while memoryd runs SQLite on its own threads with the driver of "
-            f"Python itself. There is nothing to install: begin the URL with sqlite:, as in {_EXAMPLES['sqlite']}."
+            f"its URL asks for the driver {driver}, while memoryd uses {own_driver} by itself: begin the URL with "
+            f"{backend}:, as in {_EXAMPLES[type_]}."
         )
     try:
         url = make_url(text)
-    except ArgumentError as error:
-        raise StoreMisconfigured(f"its URL cannot be read. It must look like {_EXAMPLES['sqlite']}.") from error
+    except (ArgumentError, ValueError) as error:
+        raise StoreMisconfigured(f"its URL cannot be read. It must look like {_EXAMPLES[type_]}.") from error
+    if type_ == "sqlite":
+        return _create_sqlite_store(url)
+    if find_spec(own_driver) is None:
+        raise StoreMisconfigured(
+            f"its driver {own_driver} is not installed: install the extra memoryd-server[{type_}], for example with "
+            f"pip install 'memoryd-server[{type_}]'."
+        )
+    if type_ == "postgresql":
+        from memoryd_server.stores.sql.postgresql import PostgreSQLStore
+
+        return PostgreSQLStore(url)
+    if not url.database:
+        raise StoreMisconfigured(f"its URL names no database. It must look like {_EXAMPLES[type_]}.")
+    from memoryd_server.stores.sql.mariadb import MariaDBStore
+
+    return MariaDBStore(url)
+
+
+def _create_sqlite_store(url: URL) -> Store:
     if url.host or not url.database or url.database == ":memory:" or url.query.get("mode") == "memory":
         raise StoreMisconfigured(
             f"its URL names no file. It must look like {_EXAMPLES['sqlite']} (four slashes before an absolute path) or "
@@ -109,11 +143,16 @@ def _create_sqlite_store(text: str, driver: str) -> Store:
 
 
 def _unknown(problem: str, later: str | None) -> StoreMisconfigured:
-    text = f"{problem} in this version, which has {' and '.join(TYPES)}."
+    text = f"{problem} in this version, which has {_listed(TYPES)}."
     if later is None:
-        return StoreMisconfigured(f"{text} {', '.join(_LATER)} come with a later one.")
+        return StoreMisconfigured(f"{text} {_listed(_LATER)} come with a later one.")
     driver = _LATER[later].driver
     text += f" {later} comes with a later version"
     if find_spec(driver) is None:
         text += f", with its driver {driver} in the extra memoryd-server[{later}]"
     return StoreMisconfigured(f"{text}; until then, set a URL such as {_EXAMPLES['sqlite']}.")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}"

@@ -41,6 +41,10 @@ class PlannedStore(Store):
     async def _plan_read(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
         """Carries a read out, on one moment."""
 
+    async def _plan_loosely(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
+        """Carries a read out whose statements, if there are several, need not be of one moment."""
+        return await self._plan_read(plan)
+
     @abstractmethod
     async def _plan_write(self, plan: Callable[[Writes], Plan[Result]]) -> Result:
         """Carries a write out, in a transaction."""
@@ -62,22 +66,22 @@ class PlannedStore(Store):
         return await self._plan_read(lambda reads: reads.list_unusable(key, usabilities, limit))
 
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
-        return await self._plan_read(lambda reads: reads.find(key, kind, ids))
+        return await self._plan_loosely(lambda reads: reads.find(key, kind, ids))
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        return await self._plan_read(lambda reads: reads.list_sessions(query))
+        return await self._plan_loosely(lambda reads: reads.list_sessions(query))
 
     async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
         return await self._plan_read(lambda reads: reads.list_events(key, incarnation, after, limit))
 
     async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
-        return await self._plan_read(lambda reads: reads.list_due(due, before, limit, after))
+        return await self._plan_loosely(lambda reads: reads.list_due(due, before, limit, after))
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
-        return await self._plan_read(lambda reads: reads.load_agent(tenant, agent))
+        return await self._plan_loosely(lambda reads: reads.load_agent(tenant, agent))
 
     async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
-        return await self._plan_read(lambda reads: reads.list_agents(tenant, after, limit))
+        return await self._plan_loosely(lambda reads: reads.list_agents(tenant, after, limit))
 
     async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
         return await self._plan_write(lambda writes: writes.begin_staging(tenant, user_id, due))

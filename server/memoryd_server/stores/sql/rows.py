@@ -47,6 +47,7 @@ REPLACED_COLUMNS: Final = ("tokens", "size", "name", *BODY_COLUMNS, "redaction")
 MESSAGE_COLUMNS: Final = (*ENTRY_COLUMNS, "created", "id", "name", "run_id", *BODY_COLUMNS, "undo", "redaction")
 STORED_COLUMNS: Final = ("session", "life", *MESSAGE_COLUMNS)
 LOOKUP_COLUMNS: Final = ("kind", "id", "created", "digest", "answer")
+STORED_LOOKUP_COLUMNS: Final = ("session", *LOOKUP_COLUMNS, "life")
 AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy")
 EVENT_COLUMNS: Final = ("number", "kind", "after_seq", "from_seq", "to_seq", "messages", "epoch", "created")
 # Of the table of sessions: what changes with every record, and what indexes know of it besides.
@@ -62,11 +63,13 @@ class LeftoverKind(IntEnum):
     """What a row of the table of leftovers is about."""
 
     LIFE = 0
-    """A dead life: its messages and events."""
+    """A dead life: its messages, events and look-ups."""
     STAGING = 1
     """A staging that may yet become a session's: a hidden row of the table of sessions belongs to it."""
     ABANDONED = 2
     """What was staged and never will be a session's: messages and look-ups."""
+    SWEPT = 3
+    """A dead life of which at most look-ups are left, which hold as long as the name does."""
 
 
 _USABILITIES: Final = tuple(Usability)
@@ -179,9 +182,9 @@ def lookup_of(row: Row) -> Lookup:
     return Lookup(LookupKind(kind), id_, digest, answer, created)
 
 
-def row_of_lookup(session: int, lookup: Lookup) -> Row:
+def row_of_lookup(session: int, life: int, lookup: Lookup) -> Row:
     """The row of the table of look-ups."""
-    return session, int(lookup.kind), lookup.id, lookup.created, lookup.digest, lookup.answer
+    return session, int(lookup.kind), lookup.id, lookup.created, lookup.digest, lookup.answer, life
 
 
 def agent_of(row: Row) -> AgentRecord:
@@ -219,10 +222,7 @@ def row_of_event(session: int, life: int, event: Event) -> Row:
 
 def indexed(record: Record) -> tuple[int, str | None, int | None, int | None]:
     """What indexes over sessions hold of a record: activity, user_id, removed_at and expires_at."""
-    removed_at = min(removed.removed_at for removed in record.removed) if record.removed else None
-    # Of the time that lags: the index need not move with every append.
-    expires_at = record.activity + record.ttl if record.ttl else None
-    return record.activity, record.user_id or None, removed_at, expires_at
+    return record.activity, record.user_id or None, record.purge_at, record.expiry_listed_at
 
 
 def changing(record: Record) -> tuple[int, str, int, int, int, int]:

@@ -134,6 +134,8 @@ lookups = Table(
     Column("created", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=False),
     Column("answer", long_text(), nullable=False),
+    # The life that brought it: erasure goes by it. A server of schema 0001 knows of the first one only.
+    Column("life", Integer, nullable=False, server_default="1"),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
@@ -159,7 +161,7 @@ meta = Table(
     **TABLE_OPTIONS,
 )
 
-# Names of sessions that are dead: while they hold, look-ups of their earlier lives do, under the session's number.
+# Names of sessions that are dead: while they hold, look-ups of their lives do, under the session's number.
 dead_names = Table(
     "memoryd_dead_names",
     metadata,
@@ -169,17 +171,14 @@ dead_names = Table(
     Column("tenant", exact(), nullable=False),
     Column("agent", exact(), nullable=False),
     Column("session_id", exact(), nullable=False),
-    # Whose it was last.
-    Column("user_id", exact()),
     Column("died_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
 Index("memoryd_dead_names_key", dead_names.c.tenant, dead_names.c.agent, dead_names.c.session_id)
-Index("memoryd_dead_names_of_user", dead_names.c.tenant, dead_names.c.user_id)
 Index("memoryd_dead_names_due", dead_names.c.died_at)
 
-# What nobody can reach any more, or will not when it is due: dead lives, and stagings.
+# Dead lives, and stagings: what nobody can reach any more, or will not once it is due.
 leftovers = Table(
     "memoryd_leftovers",
     metadata,

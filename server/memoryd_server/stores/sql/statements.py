@@ -39,6 +39,7 @@ from memoryd_server.stores.sql.rows import (
     RECORD_COLUMNS,
     REPLACED_COLUMNS,
     STORED_COLUMNS,
+    STORED_LOOKUP_COLUMNS,
     UNDOABLE_ENTRY_COLUMNS,
     LeftoverKind,
 )
@@ -270,23 +271,16 @@ class Statements:
             "session",
             "kind",
         )
-        self.insert_lookup = compiled(_insert(lookups, "session", *LOOKUP_COLUMNS), "session", *LOOKUP_COLUMNS)
-        self.add_lookup = compiled(
-            _insert_new(dialect, lookups, "session", *LOOKUP_COLUMNS), "session", *LOOKUP_COLUMNS
-        )
+        self.insert_lookup = compiled(_insert(lookups, *STORED_LOOKUP_COLUMNS), *STORED_LOOKUP_COLUMNS)
+        self.add_lookup = compiled(_insert_new(dialect, lookups, *STORED_LOOKUP_COLUMNS), *STORED_LOOKUP_COLUMNS)
+        looked_up_by = (look.session == bindparam("session"), look.life == bindparam("life"))
         self.oldest_lookups = compiled(
-            _first(
-                select(look.kind, look.id)
-                .where(look.session == bindparam("session"))
-                .order_by(look.session, look.kind, look.id)
-            ),
-            *("session", "limit"),
+            _first(select(look.kind, look.id).where(*looked_up_by).order_by(look.session, look.kind, look.id)),
+            *(*life, "limit"),
         )
         self.delete_lookups = compiled(
-            delete(lookups).where(
-                look.session == bindparam("session"), look.kind == bindparam("kind"), look.id <= bindparam("last")
-            ),
-            *("session", "kind", "last"),
+            delete(lookups).where(*looked_up_by, look.kind == bindparam("kind"), look.id <= bindparam("last")),
+            *(*life, "kind", "last"),
         )
 
         # Names of dead sessions
@@ -296,18 +290,13 @@ class Statements:
             select(d.session, d.life).where(*dead).order_by(d.session.desc()).with_for_update(), *KEY
         )
         self.dead_session = compiled(select(d.session).where(*dead).order_by(d.session.desc()), *KEY)
-        named = ("session", "life", *KEY, "user_id", "died_at")
+        named = ("session", "life", *KEY, "died_at")
         self.insert_dead_name = compiled(_insert(dead_names, *named), *named)
         of_name = d.session == bindparam("session")
         self.lock_dead_name = compiled(select(d.session).where(of_name).with_for_update(), "session")
         self.delete_dead_name = compiled(delete(dead_names).where(of_name), "session")
         self.old_dead_names = compiled(
-            _first(select(d.session).where(d.died_at <= bindparam("before")).order_by(d.died_at)), "before", "limit"
-        )
-        of_owner = ("tenant", "user_id", "limit")
-        self.dead_names_of_user = compiled(
-            _first(select(d.session).where(d.tenant == bindparam("tenant"), d.user_id == bindparam("user_id"))),
-            *of_owner,
+            _first(select(d.session).where(d.died_at < bindparam("before")).order_by(d.died_at)), "before", "limit"
         )
 
         # Leftovers
@@ -327,6 +316,12 @@ class Statements:
             .values(kind=literal_column(str(LeftoverKind.ABANDONED.value)), due=literal_column("0")),
             *life,
         )
+        self.keep_swept = compiled(
+            update(leftovers)
+            .where(*of_leftover)
+            .values(kind=literal_column(str(LeftoverKind.SWEPT.value)), due=literal_column(str(ALL))),
+            *life,
+        )
         self.delete_leftover = compiled(delete(leftovers).where(*of_leftover), *life)
         self.due_leftovers = compiled(
             _first(select(left.session, left.life).where(left.due <= bindparam("now")).order_by(left.due)),
@@ -338,7 +333,11 @@ class Statements:
                     left.tenant == bindparam("tenant"), left.user_id == bindparam("user_id")
                 )
             ),
-            *of_owner,
+            *("tenant", "user_id", "limit"),
+        )
+        self.leftovers_of_session = compiled(
+            _first(select(left.session, left.life).where(left.session == bindparam("session")).order_by(left.life)),
+            *("session", "limit"),
         )
 
         # Events
@@ -357,7 +356,7 @@ class Statements:
         first_events = _first(select(e.number).where(*of_events).order_by(e.number)).subquery()
         self.last_event_to_delete = compiled(select(func.max(first_events.c.number)), *life, "limit")
         self.delete_events = compiled(delete(events).where(*of_events, e.number <= bindparam("last")), *life, "last")
-        oldest_events = _first(select(e.created).where(e.created <= bindparam("before")).order_by(e.created)).subquery()
+        oldest_events = _first(select(e.created).where(e.created < bindparam("before")).order_by(e.created)).subquery()
         self.last_old_event = compiled(select(func.max(oldest_events.c.created)), "before", "limit")
         self.delete_old_events = compiled(delete(events).where(e.created <= bindparam("last")), "last")
 

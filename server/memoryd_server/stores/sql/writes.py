@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from memoryd_server import limits
-from memoryd_server.stores.base import Change, Committed, Conflict, Deleted, Known, Lost, Outcome, StagingLost
+from memoryd_server.stores.base import Change, Committed, Conflict, Deleted, Known, Lost, Outcome, StagingLost, Taken
 from memoryd_server.stores.records import (
     AgentRecord,
     Lookup,
@@ -36,6 +36,9 @@ from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Execute, ExecuteMany, Fetch, Insert, Plan, first
 
 FIRST_LIFE: Final = 1
+
+LEFTOVERS: Final = 100
+"""Dead lives and stagings that are looked up at once to be deleted."""
 
 HIDDEN_TENANT: Final = ""
 """The tenant of the rows that stagings have in the table of sessions: no real one is empty, so no list holds them."""
@@ -101,8 +104,10 @@ class Writes:
         known = [] if name is None else (yield from self._known(name.session, change.lookups))
         if known:
             return Known(known)
-        if change.previous is not None or record is None:
+        if change.previous is not None:
             return Conflict()
+        if record is None:
+            return Committed()
         session = yield Insert(self._sql.insert_session, (*key, FIRST_LIFE, *row_of_record(record)))
         life = FIRST_LIFE
         if name is not None:
@@ -127,7 +132,9 @@ class Writes:
             rows = [self._codec.row_of_message(session, life, message) for message in change.messages]
             yield ExecuteMany(self._sql.insert_message, rows)
         if change.lookups:
-            yield ExecuteMany(self._sql.insert_lookup, [row_of_lookup(session, lookup) for lookup in change.lookups])
+            yield ExecuteMany(
+                self._sql.insert_lookup, [row_of_lookup(session, life, lookup) for lookup in change.lookups]
+            )
         if change.events:
             yield ExecuteMany(self._sql.insert_event, [row_of_event(session, life, event) for event in change.events])
 
@@ -140,12 +147,12 @@ class Writes:
     def _end_life(self, key: SessionKey, state: _State, user_id: str | None, *, forever: bool) -> Plan[None]:
         """Leaves what a life held to `sweep`, and remembers the name when no life follows."""
         now = yield from self.now()
-        due = now + limits.PURGE_DELAY_SECONDS * _MICROSECONDS
+        due = now + limits.PURGE_DELAY_SECONDS * _MICROSECONDS + 1
         life = (state.id, state.life)
         yield Execute(self._sql.insert_leftover, (*life, int(LeftoverKind.LIFE), key.tenant, user_id, due))
         if forever:
             yield Execute(self._sql.delete_session, (state.id,))
-            yield Execute(self._sql.insert_dead_name, (*life, *key, user_id, now))
+            yield Execute(self._sql.insert_dead_name, (*life, *key, now))
 
     def _conflict(self, key: SessionKey) -> Plan[Outcome]:
         row = first((yield Fetch(self._sql.session, key)))
@@ -184,7 +191,7 @@ class Writes:
             rows = [self._codec.row_of_message(session, FIRST_LIFE, message) for message in messages]
             yield ExecuteMany(self._sql.add_message, rows)
         if lookups:
-            yield ExecuteMany(self._sql.add_lookup, [row_of_lookup(session, lookup) for lookup in lookups])
+            yield ExecuteMany(self._sql.add_lookup, [row_of_lookup(session, FIRST_LIFE, lookup) for lookup in lookups])
 
     def end_staging(self, staging: str) -> Plan[None]:
         session = int(staging)
@@ -196,19 +203,17 @@ class Writes:
         key, session = change.key, int(change.staging)
         assert record is not None
         row = first((yield Fetch(self._sql.session_state, key)))
-        number = None if row is None else row[0]
         name = yield from self._dead_name(key)
-        if number is None and name is not None:
-            number = name.session
-        if number is not None:
-            known = yield from self._known(number, change.lookups)
-            return Known(known) if known else (yield from self._conflict(key))
+        known = yield from self._known(row[0] if row else name.session if name else session, change.lookups)
+        if known:
+            return Known(known)
+        if row is not None:
+            return (yield from self._conflict(key))
+        if name is not None:
+            return Taken()
         kind = first((yield Fetch(self._sql.lock_leftover, (session, FIRST_LIFE))))
         if kind is None or kind[0] != LeftoverKind.STAGING:
             return Lost()
-        known = yield from self._known(session, change.lookups)
-        if known:
-            return Known(known)
         yield Execute(self._sql.delete_leftover, (session, FIRST_LIFE))
         yield Execute(self._sql.name_session, (*key, *row_of_record(record), session))
         yield from self._add_agent(key.tenant, key.agent)
@@ -229,36 +234,39 @@ class Writes:
         return (yield from self._delete_messages(row[0], row[1], from_seq, to_seq, limit))
 
     def sweep(self, now: int, limit: int) -> Plan[Deleted]:
-        deleted = Deleted()
-        for session, life in list((yield Fetch(self._sql.due_leftovers, (now, limit)))):
-            deleted += yield from self._delete_leftover(session, life, limit - deleted.total)
-            if deleted.total >= limit:
-                return deleted
-        before = now - limits.EVENT_SECONDS * _MICROSECONDS
-        (last,) = first((yield Fetch(self._sql.last_old_event, (before, limit - deleted.total)))) or (None,)
-        if last is not None:
-            deleted += Deleted(events=(yield Execute(self._sql.delete_old_events, (last,))))
+        deleted = yield from self._delete_leftovers(Fetch(self._sql.due_leftovers, (now, LEFTOVERS)), limit)
+        if deleted.total < limit:
+            before = now - limits.EVENT_SECONDS * _MICROSECONDS
+            (last,) = first((yield Fetch(self._sql.last_old_event, (before, limit - deleted.total)))) or (None,)
+            if last is not None:
+                deleted += Deleted(events=(yield Execute(self._sql.delete_old_events, (last,))))
         before = now - limits.LOOKUP_SECONDS * _MICROSECONDS
-        for (session,) in list((yield Fetch(self._sql.old_dead_names, (before, limit)))):
+        for (session,) in list((yield Fetch(self._sql.old_dead_names, (before, LEFTOVERS)))):
             if deleted.total >= limit:
                 break
-            deleted += yield from self._delete_name(session, limit - deleted.total)
+            # Unless it lives again.
+            if first((yield Fetch(self._sql.lock_dead_name, (session,)))) is not None:
+                lives = Fetch(self._sql.leftovers_of_session, (session, LEFTOVERS))
+                deleted += yield from self._delete_leftovers(lives, limit - deleted.total, forgets=True)
         return deleted
 
     def erase(self, tenant: str, user_id: str, limit: int) -> Plan[Deleted]:
+        lives = Fetch(self._sql.leftovers_of_user, (tenant, user_id, LEFTOVERS))
+        return (yield from self._delete_leftovers(lives, limit, forgets=True))
+
+    def _delete_leftovers(self, some: Fetch, limit: int, *, forgets: bool = False) -> Plan[Deleted]:
+        """Deletes what a statement finds, run again until it finds nothing, or `limit` rows are deleted."""
         deleted = Deleted()
-        for session, life in list((yield Fetch(self._sql.leftovers_of_user, (tenant, user_id, limit)))):
-            deleted += yield from self._delete_leftover(session, life, limit - deleted.total)
-            if deleted.total >= limit:
-                return deleted
-        for (session,) in list((yield Fetch(self._sql.dead_names_of_user, (tenant, user_id, limit)))):
-            deleted += yield from self._delete_name(session, limit - deleted.total)
-            if deleted.total >= limit:
-                break
+        while deleted.total < limit and (found := list((yield some))):
+            for session, life in found:
+                if deleted.total < limit:
+                    deleted += yield from self._delete_leftover(session, life, limit - deleted.total, forgets)
         return deleted
 
-    def _delete_leftover(self, session: int, life: int, limit: int) -> Plan[Deleted]:
-        """Deletes of a dead life or a staging, and the leftover with the last of it."""
+    def _delete_leftover(self, session: int, life: int, limit: int, forgets: bool) -> Plan[Deleted]:
+        """Deletes of a dead life or a staging; with `forgets`, look-ups of the life too, and with the last of the dead
+        lives a dead name.
+        """
         of_life = (session, life)
         row = first((yield Fetch(self._sql.lock_leftover, of_life)))
         if row is None:
@@ -272,20 +280,16 @@ class Writes:
             (last,) = first((yield Fetch(self._sql.last_event_to_delete, (*of_life, limit - deleted.total)))) or (None,)
             if last is not None:
                 deleted += Deleted(events=(yield Execute(self._sql.delete_events, (*of_life, last))))
-        if deleted.total < limit and kind is not LeftoverKind.LIFE:
-            deleted += Deleted(lookups=(yield from self._delete_lookups(session, limit - deleted.total)))
+        if deleted.total >= limit:
+            return deleted
+        if kind is LeftoverKind.LIFE and not forgets:
+            yield Execute(self._sql.keep_swept, of_life)
+            return deleted
+        deleted += Deleted(lookups=(yield from self._delete_lookups(session, life, limit - deleted.total)))
         if deleted.total < limit:
             yield Execute(self._sql.delete_leftover, of_life)
-        return deleted
-
-    def _delete_name(self, session: int, limit: int) -> Plan[Deleted]:
-        """Deletes look-ups of a dead name, and the name with the last of them."""
-        if first((yield Fetch(self._sql.lock_dead_name, (session,)))) is None:
-            return Deleted()
-        deleted = Deleted(lookups=(yield from self._delete_lookups(session, limit)))
-        if deleted.total < limit:
-            yield Execute(self._sql.delete_dead_name, (session,))
-            deleted += Deleted(sessions=1)
+            if first((yield Fetch(self._sql.leftovers_of_session, (session, 1)))) is None:
+                deleted += Deleted(sessions=(yield Execute(self._sql.delete_dead_name, (session,))))
         return deleted
 
     def _delete_messages(self, session: int, life: int, low: int, high: int, limit: int) -> Plan[int]:
@@ -293,11 +297,11 @@ class Writes:
         (last,) = first((yield Fetch(self._sql.last_to_purge, (*of_life, low, high, limit)))) or (None,)
         return 0 if last is None else (yield Execute(self._sql.purge, (*of_life, low, last)))
 
-    def _delete_lookups(self, session: int, limit: int) -> Plan[int]:
-        last = dict((yield Fetch(self._sql.oldest_lookups, (session, limit))))
+    def _delete_lookups(self, session: int, life: int, limit: int) -> Plan[int]:
+        last = dict((yield Fetch(self._sql.oldest_lookups, (session, life, limit))))
         deleted = 0
         for kind, id_ in last.items():
-            deleted += yield Execute(self._sql.delete_lookups, (session, kind, id_))
+            deleted += yield Execute(self._sql.delete_lookups, (session, life, kind, id_))
         return deleted
 
     # Everything else

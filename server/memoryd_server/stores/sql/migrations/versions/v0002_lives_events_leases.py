@@ -23,6 +23,7 @@ def upgrade() -> None:
         op.add_column("memoryd_sessions", sa.Column(name, sa.BigInteger))
     for name in ("undo", "redaction"):
         op.add_column("memoryd_messages", sa.Column(name, long_text()))
+    op.add_column("memoryd_lookups", sa.Column("life", sa.Integer, nullable=False, server_default="1"))
     op.create_index(
         "memoryd_sessions_expiring",
         "memoryd_sessions",
@@ -37,13 +38,11 @@ def upgrade() -> None:
         sa.Column("tenant", exact(), nullable=False),
         sa.Column("agent", exact(), nullable=False),
         sa.Column("session_id", exact(), nullable=False),
-        sa.Column("user_id", exact()),
         sa.Column("died_at", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
     op.create_index("memoryd_dead_names_key", "memoryd_dead_names", ["tenant", "agent", "session_id"])
-    op.create_index("memoryd_dead_names_of_user", "memoryd_dead_names", ["tenant", "user_id"])
     op.create_index("memoryd_dead_names_due", "memoryd_dead_names", ["died_at"])
     op.create_table(
         "memoryd_leftovers",
@@ -89,6 +88,7 @@ def downgrade() -> None:
     for name in ("leases", "events", "leftovers", "dead_names"):
         op.drop_table(f"memoryd_{name}")
     op.drop_index("memoryd_sessions_expiring", "memoryd_sessions")
+    op.drop_column("memoryd_lookups", "life")
     for name in ("redaction", "undo"):
         op.drop_column("memoryd_messages", name)
     for name in ("expires_at", "largest", "bytes", "opening_to", "first_seq"):

@@ -1,0 +1,56 @@
+"""Chains of changes of one session that only add to it, made as one change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from memoryd_server.stores.base import Change
+from memoryd_server.stores.records import Lookup, LookupKind, StoredMessage, Usability
+
+
+def merge_appends(changes: Sequence[Change]) -> Change | None:
+    """The one change that a chain of changes of one session amounts to; None when they do more than to add to it, or do
+    not rest one upon the other.
+    """
+    first = changes[0]
+    if not _only_adds(first):
+        return None
+    if len(changes) == 1:
+        return first
+    messages: list[StoredMessage] = []
+    completed: list[int] = []
+    lookups: list[Lookup] = []
+    ids: set[tuple[LookupKind, str]] = set()
+    record = first.previous
+    for change in changes:
+        if not _only_adds(change) or change.previous != record:
+            return None
+        record = change.record
+        if change.completed:
+            # Of groups whose messages an earlier change of the chain brings, these are written as complete.
+            messages = [_completed(message, change.completed) for message in messages]
+            completed += change.completed
+        messages += change.messages
+        lookups += change.lookups
+        ids.update((lookup.kind, lookup.id) for lookup in change.lookups)
+    if len(ids) < len(lookups):
+        return None  # One of them repeats another, which is then known.
+    return Change(first.key, first.previous, record, messages, completed=completed, lookups=lookups)
+
+
+def _only_adds(change: Change) -> bool:
+    previous, record = change.previous, change.record
+    return (
+        previous is not None
+        and record is not None
+        and previous.incarnation == record.incarnation
+        and not (change.replaced or change.reopened or change.events or change.staging)
+    )
+
+
+def _completed(message: StoredMessage, heads: Sequence[int]) -> StoredMessage:
+    if message.usability is Usability.OPEN and message.head in heads:
+        return msgspec.structs.replace(message, usability=Usability.USABLE)
+    return message

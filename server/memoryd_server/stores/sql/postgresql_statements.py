@@ -1,0 +1,170 @@
+"""PostgreSQL's statements for the two calls that all others wait for, each of one round trip and one moment.
+
+Values come as arrays, so that there is one text whatever their number, which the server plans once for a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from memoryd_server.stores.base import Change
+from memoryd_server.stores.records import Record, Usability
+from memoryd_server.stores.sql.rows import (
+    BODY_COLUMNS,
+    LOOKUP_COLUMNS,
+    MESSAGE_COLUMNS,
+    RECORD_COLUMNS,
+    STORED_COLUMNS,
+    Codec,
+    Row,
+    row_of_lookup,
+    row_of_record,
+)
+from memoryd_server.stores.sql.statements import KEY
+from memoryd_server.stores.sql.steps import Fetch, Plan
+from memoryd_server.stores.sql.tails import OPENING_ROW, SESSION_COLUMNS, SESSION_ROW, TAIL_ROW, Asked
+
+_TYPES: Final = {
+    **dict.fromkeys(("kind", "usability", "role"), "smallint"),
+    **dict.fromkeys(("number", "life", "position", "size", "calls"), "integer"),
+    **dict.fromkeys(
+        ("seq", "head", "tokens", "prior_user", "created", "version", "activity", "removed_at", "expires_at"), "bigint"
+    ),
+    **dict.fromkeys(("first_seq", "opening_to", "bytes", "largest", "expected_version"), "bigint"),
+    "digest": "bytea",
+}
+"""The types of columns that are not texts."""
+
+
+def _type(column: str) -> str:
+    return _TYPES.get(column, "text")
+
+
+class PostgreSQLLoadStatements:
+    """See `tails.LoadStatements`."""
+
+    def __init__(self) -> None:
+        session = ", ".join(
+            f"s.{SESSION_COLUMNS[column]}::{_type(column)}" if column in SESSION_COLUMNS else f"NULL::{_type(column)}"
+            for column in MESSAGE_COLUMNS
+        )
+        columns = ", ".join(f"m.{column}" for column in MESSAGE_COLUMNS)
+        fits = "found.sizes <= $7"
+        found = ", ".join(
+            f"CASE WHEN {fits} THEN found.{column} END" if column in BODY_COLUMNS else f"found.{column}"
+            for column in MESSAGE_COLUMNS
+        )
+
+        def kind(row: int) -> str:
+            return f"CASE WHEN {fits} THEN {row} ELSE {row + 1} END"
+
+        def found_by(where: str, order: str, limit: str) -> str:
+            return (
+                f"(SELECT {columns}, sum(m.size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS sizes "
+                f"FROM memoryd_messages m WHERE m.session = s.id AND m.life = s.life AND {where} "
+                f"ORDER BY {order} LIMIT {limit}) found"
+            )
+
+        newest = found_by(
+            "m.usability = wanted.usability AND m.head >= s.first_seq",
+            "m.head DESC, m.position DESC, m.seq DESC",
+            "$5",
+        )
+        opening = found_by("m.seq >= s.first_seq AND m.seq <= s.opening_to", "m.seq", "$6")
+        self._sql = f"""
+            WITH s AS MATERIALIZED (
+                SELECT id, life, first_seq, opening_to, record FROM memoryd_sessions
+                WHERE tenant = $1 AND agent = $2 AND session_id = $3
+            )
+            SELECT {SESSION_ROW}, {session} FROM s
+            UNION ALL
+            SELECT {kind(TAIL_ROW)}, {found}
+            FROM s CROSS JOIN unnest($4::smallint[]) AS wanted (usability) CROSS JOIN LATERAL {newest}
+            UNION ALL
+            SELECT {kind(OPENING_ROW)}, {found} FROM s CROSS JOIN LATERAL {opening}"""
+
+    def rows(self, asked: Asked) -> Plan[Sequence[Row]]:
+        key, usabilities, most, most_opening, body_bytes = asked
+        rows: Sequence[Row] = yield Fetch(self._sql, (*key, usabilities, most, most_opening, body_bytes))
+        return rows
+
+
+class AppendStatement:
+    """Makes changes of distinct sessions that only add: messages, look-ups, groups that are complete.
+
+    Each is made if its session is in the expected state and knows none of its look-ups; nothing is of the others.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._parameters = 0
+        key = " AND ".join(f"s.{name} = c.{name}" for name in KEY)
+        changes = self._unnest(*KEY, "expected_incarnation", "expected_version", *RECORD_COLUMNS)
+        of_ids = self._parameters
+        lookups = self._unnest("number", *LOOKUP_COLUMNS)
+        messages = self._unnest("number", *MESSAGE_COLUMNS)
+        groups = self._unnest("number", "head")
+        self.sql = f"""
+            WITH c AS MATERIALIZED (
+                SELECT * FROM {changes} WITH ORDINALITY
+                AS c ({", ".join((*KEY, "expected_incarnation", "expected_version", *RECORD_COLUMNS))}, number)
+            ), changed AS (
+                UPDATE memoryd_sessions s SET {", ".join(f"{name} = c.{name}" for name in RECORD_COLUMNS)}
+                FROM c WHERE {key} AND s.incarnation = c.expected_incarnation AND s.version = c.expected_version
+                AND NOT EXISTS (
+                    SELECT FROM unnest(${of_ids + 1}::integer[], ${of_ids + 2}::smallint[], ${of_ids + 3}::text[])
+                    AS a (number, kind, id)
+                    JOIN memoryd_lookups l ON l.session = s.id AND l.kind = a.kind AND l.id = a.id
+                    WHERE a.number = c.number
+                )
+                RETURNING c.number, s.id, s.life
+            ), looked_up AS (
+                INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
+                SELECT changed.id, changed.life, {", ".join(f"a.{name}" for name in LOOKUP_COLUMNS)}
+                FROM {lookups} AS a (number, {", ".join(LOOKUP_COLUMNS)}) JOIN changed USING (number)
+            ), stored AS (
+                INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
+                SELECT changed.id, changed.life, {", ".join(f"a.{name}" for name in MESSAGE_COLUMNS)}
+                FROM {messages} AS a (number, {", ".join(MESSAGE_COLUMNS)}) JOIN changed USING (number)
+            ), completed AS (
+                UPDATE memoryd_messages m SET usability = {Usability.USABLE.value}
+                FROM {groups} AS a (number, head) JOIN changed USING (number)
+                WHERE m.session = changed.id AND m.life = changed.life
+                AND m.usability = {Usability.OPEN.value} AND m.head = a.head
+            )
+            SELECT number FROM changed"""
+
+    def _unnest(self, *columns: str) -> str:
+        first = self._parameters + 1
+        self._parameters += len(columns)
+        return f"unnest({', '.join(f'${first + n}::{_type(name)}[]' for n, name in enumerate(columns))})"
+
+    def fetch(self, changes: Sequence[Change]) -> Fetch:
+        """The statement for the changes. Its rows are the numbers, from 1, of those that it made."""
+        of_changes: list[Any] = []
+        lookups: list[Any] = []
+        messages: list[Any] = []
+        groups: list[Any] = []
+        for number, change in enumerate(changes, 1):
+            previous, record = change.previous, change.record
+            assert isinstance(previous, Record)
+            assert isinstance(record, Record)
+            of_changes.append((*change.key, previous.incarnation, previous.version, *row_of_record(record)))
+            lookups += [(number, *row_of_lookup(0, 0, lookup)[1:-1]) for lookup in change.lookups]
+            messages += [(number, *self._codec.row_of_message(0, 0, message)[2:]) for message in change.messages]
+            groups += [(number, head) for head in change.completed]
+        return Fetch(
+            self.sql,
+            (
+                *zip(*of_changes, strict=True),
+                *(zip(*lookups, strict=True) if lookups else _NO_LOOKUPS),
+                *(zip(*messages, strict=True) if messages else _NO_MESSAGES),
+                *(zip(*groups, strict=True) if groups else _NO_GROUPS),
+            ),
+        )
+
+
+_NO_LOOKUPS: Final = ((),) * (1 + len(LOOKUP_COLUMNS))
+_NO_MESSAGES: Final = ((),) * (1 + len(MESSAGE_COLUMNS))
+_NO_GROUPS: Final = ((),) * 2

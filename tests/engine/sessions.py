@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memoryd_server.engine import changes, loading, replay, tokens
+from memoryd_server.engine import changes, loading, replay, rewinding, tokens
 from memoryd_server.engine.changes import AppendInput, SessionSettings
 from memoryd_server.engine.histories import Append, prepare
 from memoryd_server.engine.incoming import IncomingMessage
@@ -46,6 +46,13 @@ def plan(
     return changes.plan_append(wanted, lambda: TIME, record, known)
 
 
+def record_of(change: Change | None) -> Record:
+    """The record that a change makes, which there is."""
+    assert change is not None
+    assert change.record is not None
+    return change.record
+
+
 def runtime_on(store: InMemoryStore, tokenizer: str = tokens.ESTIMATE) -> Runtime:
     """What a server holds of the store."""
     return Runtime("default", store, StoreInfo("in_memory", False, (), SECRET), Defaults(tokenizer=tokenizer))
@@ -60,6 +67,7 @@ class Conversation:
     record: Record | None = None
     sent: list[IncomingMessage] = field(default_factory=list)
     """All that was ever appended, by seq."""
+    key: SessionKey = KEY
 
     def __post_init__(self) -> None:
         self.runtime = runtime_on(self.store, self.tokenizer)
@@ -68,7 +76,7 @@ class Conversation:
         """Appends a batch."""
         if not messages:
             return
-        wanted = append_input(messages, tokenizer=self.tokenizer, made=f"message-{len(self.sent)}")
+        wanted = append_input(messages, key=self.key, tokenizer=self.tokenizer, made=f"message-{len(self.sent)}")
         change, _ = plan(wanted, self.record)
         assert change is not None
         assert await self.store.commit([change]) == [Committed()]
@@ -77,15 +85,22 @@ class Conversation:
 
     async def clear(self) -> None:
         """Takes all messages away."""
-        change, _ = changes.plan_clear(self.record, KEY, TIME)
+        change, _ = changes.plan_clear(self.record, self.key, TIME)
         if change is not None:
             assert await self.store.commit([change]) == [Committed()]
             self.record = change.record
 
+    async def rewind(self, to_seq: int) -> None:
+        """Takes away the messages behind a seq; `sent` keeps them, as seqs are never used again."""
+        await rewinding.rewind(self.runtime, self.key, to_seq)
+        loaded = await self.store.load(self.key)
+        assert loaded is not None
+        self.record = loaded.record
+
     async def stored(self) -> Sequence[StoredMessage]:
         """All messages of the history by seq, as they stand in the store now."""
         assert self.record is not None
-        read = await self.store.read(KEY, self.record.incarnation, range(1, self.record.last_seq + 1))
+        read = await self.store.read(self.key, self.record.incarnation, range(1, self.record.last_seq + 1))
         assert read is not None
         return read[1]
 
@@ -101,12 +116,12 @@ class Conversation:
         self, options: WindowOptions, *, explain: bool = False
     ) -> tuple[Sequence[StoredMessage], WindowStats]:
         """A window in one piece."""
-        return await loading.load(self.runtime, WindowRequest(KEY, options, explain))
+        return await loading.load(self.runtime, WindowRequest(self.key, options, explain))
 
     async def streamed(self, options: WindowOptions) -> tuple[Sequence[StoredMessage], WindowStats]:
         """A window in pieces, put together."""
         messages: list[StoredMessage] = []
-        async for piece, stats in loading.stream(self.runtime, WindowRequest(KEY, options)):
+        async for piece, stats in loading.stream(self.runtime, WindowRequest(self.key, options)):
             messages += piece
             if stats is not None:
                 return messages, stats

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from memoryd_server import limits
 from memoryd_server.engine import changes, tokens
-from memoryd_server.engine.changes import SessionSettings, SessionUpdate, TokenizerDiffers, etag_of
+from memoryd_server.engine.changes import RequestMark, SessionSettings, SessionUpdate, TokenizerDiffers, etag_of
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.stores.base import Version
@@ -25,7 +25,7 @@ from memoryd_server.stores.records import (
     replace,
 )
 from tests.engine.messages import KEY, assistant, calls, developer, histories, results, system, user
-from tests.engine.sessions import TIME, append_input, conversation, plan
+from tests.engine.sessions import SECRET, TIME, append_input, conversation, plan, record_of
 
 SETTINGS = SessionSettings("user", {"team": "blue"}, None, Policy(WindowOptions(limit=20)))
 
@@ -34,7 +34,7 @@ def born(*, settings: SessionSettings = SETTINGS) -> Record:
     """A session with a few messages and an open call."""
     change, _ = plan(append_input([system("rules"), user("hi"), calls("a")], settings=settings), None)
     assert change is not None
-    return change.record
+    return record_of(change)
 
 
 def updated(record: Record, update: SessionUpdate) -> Record:
@@ -52,7 +52,7 @@ class TestBirth:
         change, answer = plan(append_input([user("hi")], settings=SETTINGS), None)
         assert change is not None
         assert change.expected is None
-        record = change.record
+        record = record_of(change)
         assert (record.version, record.last_seq, record.epoch, record.first_seq) == (1, 1, 1, 1)
         assert (record.user_id, record.labels, record.policy) == ("user", {"team": "blue"}, SETTINGS.policy)
         assert (record.created, record.activity, record.tokenizer) == (TIME, TIME, tokens.ESTIMATE)
@@ -68,7 +68,7 @@ class TestBirth:
         record = born()
         change, _ = plan(append_input([user("hi")], settings=SessionSettings("other", {"team": "red"})), record)
         assert change is not None
-        assert (change.record.user_id, change.record.labels) == ("user", {"team": "blue"})
+        assert (record_of(change).user_id, record_of(change).labels) == ("user", {"team": "blue"})
 
     def test_messages_counted_in_another_vocabulary_must_be_counted_again(self) -> None:
         """A session's vocabulary is fixed when it begins (invariant 8)."""
@@ -81,15 +81,15 @@ class TestBirth:
         change, _ = plan(append_input([user("hi")]), record)
         assert change is not None
         assert change.expected == Version(record.incarnation, record.version)
-        assert change.record.incarnation == record.incarnation
-        assert change.record.version == record.version + 1
+        assert record_of(change).incarnation == record.incarnation
+        assert record_of(change).version == record.version + 1
 
     @pytest.mark.parametrize(("later", "moves"), [(0, False), (999_999, False), (1_000_000, True)])
     def test_activity_lags_by_less_than_a_second(self, later: int, moves: bool) -> None:
         """It spares most appends the writes to indexes (`limits.ACTIVITY_LAG_SECONDS`)."""
         change, _ = changes.plan_append(append_input([user("hi")]), lambda: TIME + later, born(), ())
         assert change is not None
-        assert change.record.activity == (TIME + later if moves else TIME)
+        assert record_of(change).activity == (TIME + later if moves else TIME)
         assert change.messages[0].created == TIME + later
 
 
@@ -99,8 +99,8 @@ class TestClear:
         record = updated(born(), SessionUpdate(user_id="someone"))
         change, cleared = changes.plan_clear(record, KEY, TIME + 5)
         assert change is not None
-        new = change.record
-        assert cleared == 3
+        new = record_of(change)
+        assert cleared == (3,)
         assert (new.messages, new.tokens, new.open_messages, new.orphan_messages) == (0, 0, 0, 0)
         assert (new.open_call_count, new.open_state, new.last_user) == (0, OpenState(), 0)
         assert (new.user_id, new.labels, new.policy) == ("someone", record.labels, record.policy)
@@ -114,45 +114,68 @@ class TestClear:
         """A seq is never used again (design section 1, invariant 11)."""
         change, _ = changes.plan_clear(born(), KEY, TIME)
         assert change is not None
-        append, answer = plan(append_input([developer("new rules"), user("hi")]), change.record)
+        append, answer = plan(append_input([developer("new rules"), user("hi")]), record_of(change))
         assert append is not None
         assert [appended.seq for appended in answer] == [4, 5]
-        assert (append.record.first_seq, append.record.opening_to, append.record.last_user) == (4, 4, 5)
+        assert (record_of(append).first_seq, record_of(append).opening_to, record_of(append).last_user) == (4, 4, 5)
 
     def test_a_result_of_before_is_without_call_afterwards(self) -> None:
         """Open calls are forgotten."""
         change, _ = changes.plan_clear(born(), KEY, TIME)
         assert change is not None
-        append, _ = plan(append_input([results("a")]), change.record)
+        append, _ = plan(append_input([results("a")]), record_of(change))
         assert append is not None
-        assert append.record.orphan_messages == 1
+        assert record_of(append).orphan_messages == 1
 
     def test_nothing_to_clear_is_no_change(self) -> None:
         """Clearing something unknown removes nothing and answers 0 (invariant 11)."""
         change, _ = changes.plan_clear(born(), KEY, TIME)
         assert change is not None
-        assert changes.plan_clear(change.record, KEY, TIME) == (None, 0)
-        assert changes.plan_clear(None, KEY, TIME) == (None, 0)
+        assert changes.plan_clear(record_of(change), KEY, TIME) == (None, (0,))
+        assert changes.plan_clear(None, KEY, TIME) == (None, (0,))
 
-    def test_many_clears_are_one_removed_range_while_the_purge_waits(self) -> None:
-        """The record does not grow with them."""
+    def test_many_clears_share_removed_ranges_while_the_purge_waits(self) -> None:
+        """The record does not grow with them (`limits.MAX_REMOVED_RANGES`), and what was removed first does not wait
+        for the last.
+        """
         record = born()
         for round_ in range(100):
             change, _ = changes.plan_clear(record, KEY, TIME + round_)
-            assert change is not None
-            append, _ = plan(append_input([user("hi")]), change.record)
-            assert append is not None
-            record = append.record
-        assert record.removed == (RemovedRange(1, record.first_seq - 1, TIME + 99),)
+            append, _ = plan(append_input([user("hi")]), record_of(change))
+            record = record_of(append)
+        removed = record.removed
+        assert len(removed) == limits.MAX_REMOVED_RANGES
+        assert removed[0] == RemovedRange(1, 3, TIME)
+        assert removed[-1] == RemovedRange(removed[-2].to_seq + 1, record.first_seq - 1, TIME + 99)
+
+    def test_a_clear_with_a_request_id_answers_its_replay_and_takes_nothing_more_away(self) -> None:
+        """(AIP-155)"""
+        mark = RequestMark.of(SECRET, "request", "ClearHistory")
+        change, first = changes.plan_clear(born(), KEY, TIME, mark)
+        assert change is not None
+        append, _ = plan(append_input([user("hi")]), record_of(change))
+        assert changes.plan_clear(record_of(append), KEY, TIME, mark, change.lookups) == (None, first)
+        other = RequestMark.of(SECRET, "request", "RewindSession", 0)
+        with pytest.raises(RequestError) as refused:
+            changes.plan_clear(record_of(append), KEY, TIME, other, change.lookups)
+        assert refused.value.reason == Reason.REQUEST_ID_CONFLICT
+
+    def test_a_request_id_is_remembered_also_when_there_was_nothing_to_clear(self) -> None:
+        """Else its replay would take away what came in between."""
+        mark = RequestMark.of(SECRET, "request", "ClearHistory")
+        empty, _ = changes.plan_clear(born(), KEY, TIME)
+        change, counts = changes.plan_clear(record_of(empty), KEY, TIME, mark)
+        assert change is not None
+        assert (counts, len(change.lookups), record_of(change).epoch) == ((0,), 1, record_of(empty).epoch)
 
     def test_a_purged_range_is_forgotten_and_a_grown_one_is_not(self) -> None:
         change, _ = changes.plan_clear(born(), KEY, TIME)
         assert change is not None
-        (removed,) = change.record.removed
-        forgotten, _ = changes.plan_forget_removed(change.record, KEY, removed)
+        (removed,) = record_of(change).removed
+        forgotten, _ = changes.plan_forget_removed(record_of(change), KEY, removed)
         assert forgotten is not None
-        assert forgotten.record.removed == ()
-        grown = replace(change.record, removed=(RemovedRange(1, 9, TIME + 1),))
+        assert record_of(forgotten).removed == ()
+        grown = replace(record_of(change), removed=(RemovedRange(1, 9, TIME + 1),))
         assert changes.plan_forget_removed(grown, KEY, removed) == (None, None)
         assert changes.plan_forget_removed(None, KEY, removed) == (None, None)
 
@@ -161,7 +184,7 @@ class TestClear:
     async def test_it_answers_how_many_messages_there_were(self, sent: list[IncomingMessage]) -> None:
         """Orphans and open groups count."""
         session = await conversation(*sent)
-        assert changes.plan_clear(session.record, KEY, TIME)[1] == len(sent)
+        assert changes.plan_clear(session.record, KEY, TIME)[1] == (len(sent),)
 
 
 class TestUpdate:
@@ -184,7 +207,7 @@ class TestUpdate:
 
     def test_an_update_that_changes_nothing_is_no_change(self) -> None:
         record = born()
-        same = SessionUpdate("user", {"team": "blue"}, record.policy, etag=etag_of(record))
+        same = SessionUpdate("user", {"team": "blue"}, policy=record.policy, etag=etag_of(record))
         assert changes.plan_update(record, KEY, same) == (None, record)
         assert changes.plan_update(record, KEY, SessionUpdate()) == (None, record)
 
@@ -193,7 +216,7 @@ class TestUpdate:
         record = born()
         append, _ = plan(append_input([user("hi")]), record)
         assert append is not None
-        assert etag_of(append.record) == etag_of(record)
+        assert etag_of(record_of(append)) == etag_of(record)
         etags = {etag_of(record)}
         for name in "abcabc":
             record = updated(record, SessionUpdate(user_id=name))

@@ -64,7 +64,8 @@ class Server:
         return await self.committer.run(KEY, lambda record, _: changes.plan_update(record, KEY, update))
 
     async def clear(self) -> int:
-        return await self.committer.run(KEY, lambda record, _: changes.plan_clear(record, KEY, TIME))
+        (count,) = await self.committer.run(KEY, lambda record, _: changes.plan_clear(record, KEY, TIME))
+        return count
 
     def another(self) -> Server:
         """Another server process on the same data."""

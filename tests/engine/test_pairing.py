@@ -29,7 +29,7 @@ from tests.engine.messages import (
     user_results,
 )
 from tests.engine.reference import NO_CALL
-from tests.engine.sessions import TIME, Conversation, append_input, conversation, plan
+from tests.engine.sessions import TIME, Conversation, append_input, conversation, plan, record_of
 
 FEW_OPEN_CALLS = 3
 
@@ -131,7 +131,7 @@ def test_the_oldest_call_beyond_the_limit_closes_and_its_group_stays_open(data: 
         with _few_open_calls():
             change, _ = plan(append_input(batch), record)
         assert change is not None
-        record = change.record
+        record = record_of(change)
         placed.update((message.seq, message.usability) for message in change.messages)
         heads.update((message.seq, message.head) for message in change.messages)
         placed.update((seq, Usability.USABLE) for seq, head in heads.items() if head in change.completed)
@@ -274,8 +274,8 @@ def test_a_record_holds_256_open_calls_of_the_longest_ids(grouped: str) -> None:
     long_history = replace(birth(SessionSettings(), tokens.ESTIMATE, TIME), last_seq=10**12, tokens=10**15)
     change, _ = plan(append_input(batch), long_history)
     assert change is not None
-    assert change.record.open_call_count == limits.MAX_OPEN_CALLS
-    assert len(encode_record(change.record)) <= limits.MAX_RECORD_BYTES
+    assert record_of(change).open_call_count == limits.MAX_OPEN_CALLS
+    assert len(encode_record(record_of(change))) <= limits.MAX_RECORD_BYTES
 
 
 def test_the_largest_settings_that_are_accepted_leave_room_for_256_open_calls() -> None:
@@ -298,7 +298,7 @@ def test_the_largest_settings_that_are_accepted_leave_room_for_256_open_calls() 
     )
     change, _ = plan(append_input([calls(call_id) for call_id in _awkward_ids()]), used)
     assert change is not None
-    assert change.record.open_call_count == limits.MAX_OPEN_CALLS
+    assert record_of(change).open_call_count == limits.MAX_OPEN_CALLS
 
 
 @given(st.text(max_size=90), st.text(max_size=90))
@@ -319,7 +319,7 @@ def test_only_the_first_message_can_make_an_empty_id_wait() -> None:
     for message in (calls(""), results("")):
         change, _ = plan(append_input([message]), record)
         assert change is not None
-        record = change.record
+        record = record_of(change)
     assert record is not None
     assert record.open_state == OpenState()
     assert record.open_messages == 0

@@ -16,8 +16,8 @@ Rules that hold for every method:
 - Keys are exact bytes (invariant 5). Every read and write carries the full key, and rows of messages carry the
   session's incarnation too, so that nothing of an earlier life is ever taken for the new one.
 - What a session's record says is removed (`first_seq`, `removed`) is never answered, whether or not it is purged yet.
-- Look-ups live as long as the session's name is in use and at least 24 hours beyond its last death (invariant 2), but not
-  beyond an erasure: no method drops them one by one.
+- Look-ups live as long as the session's name is in use and at least 24 hours beyond its last death (invariant 2), but
+  not beyond an erasure: no method drops them one by one.
 - `expires_at` of a record is for the engine: until a commit ends the life, a store answers an expired session.
 - Errors are those of this module, never a driver's. A failed read raises; it is never an empty answer (invariant 12).
 - A method may be cancelled at any time: it then leaks no connection, and a commit under way is made whole or not at
@@ -475,9 +475,9 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        """Deletes up to about `limit` rows of what is left of a user: messages, events and look-ups of dead lives that were
-        this user's when they ended, also where the name lives on with another user; names that are dead; and the user's
-        stagings. Living sessions are not touched.
+        """Deletes up to about `limit` rows of what is left of a user: messages, events and look-ups of dead lives that
+        were this user's when they ended, also where the name lives on with another user; names that are dead; and the
+        user's stagings. Living sessions are not touched.
 
         When this returns nothing, no byte of these is left in the database's tables.
 

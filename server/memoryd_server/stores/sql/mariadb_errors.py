@@ -1,0 +1,142 @@
+"""MariaDB's and MySQL's errors as those of the contract."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from asyncmy import errors
+
+from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+
+DUPLICATE_KEY: Final = 1062
+OUT_OF_RANGE: Final = 1690
+DEADLOCK: Final = 1213
+
+READ_ONLY: Final = frozenset({1036, 1290, 1792, 1836, 4165})
+"""The server takes no writes: mostly it was demoted, and its name leads to another one from now on."""
+
+_CONNECTION_LOST: Final = (
+    "The connection to the database broke. Repeat the call; if it goes on, look at the server's log."
+)
+_NO_SPACE: Final = "The disk of the database is full: make room, then repeat the call."
+_TOO_MANY: Final = "Repeat the call later, or raise max_connections of the server, or lower `connections` of the store."
+_NOT_PRIMARY: Final = "It may have been demoted: repeat the call. Lead the store's URL to the primary server."
+_SCHEMA: Final = "Restart memoryd, so that it brings the schema up to date, and give its user the rights to do so."
+_ACCESS: Final = "Give the user of the store's URL all rights on its database, and the URL the right password."
+
+_ADVICE: Final = {
+    0: _CONNECTION_LOST,
+    3: _NO_SPACE,
+    28: _NO_SPACE,
+    1021: _NO_SPACE,
+    1114: _NO_SPACE,
+    1026: "Look at the disk and at the server's log.",
+    1030: "Look at the disk and at the server's log.",
+    1037: "Give the database server more memory.",
+    1038: "Give the database server more memory.",
+    1040: _TOO_MANY,
+    1203: _TOO_MANY,
+    1226: _TOO_MANY,
+    1041: "Give the database server more memory.",
+    1044: _ACCESS,
+    1045: _ACCESS,
+    1142: _ACCESS,
+    1143: _ACCESS,
+    1227: _ACCESS,
+    1370: _ACCESS,
+    1698: _ACCESS,
+    1049: "Create the database that the store's URL names: memoryd makes its tables, not the database.",
+    1047: "Repeat the call: the server is not ready, for example since its cluster has no quorum.",
+    1053: "The server is shutting down. Repeat the call.",
+    1054: _SCHEMA,
+    1146: _SCHEMA,
+    1129: "Unblock this host with FLUSH HOSTS on the server.",
+    1130: "Let the user of the store's URL connect from this host.",
+    1153: "Raise max_allowed_packet of the server to 64M, and restart memoryd.",
+    1158: _CONNECTION_LOST,
+    1159: _CONNECTION_LOST,
+    1160: _CONNECTION_LOST,
+    1161: _CONNECTION_LOST,
+    1180: "Repeat the call; if it goes on, look at the disk and at the server's log.",
+    1194: "Repair the table, or restore it from a backup.",
+    1205: "Another server held the session for long. Repeat the call.",
+    DEADLOCK: "Others changed the same rows. Repeat the call.",
+    1317: "It was interrupted. Repeat the call.",
+    1665: "Set binlog_format of the server to ROW or MIXED.",
+    1927: _CONNECTION_LOST,
+    1969: "Raise max_statement_time of the server or of the user.",
+    2002: "Start the server, or correct the store's URL.",
+    2003: "Start the server, or correct the store's URL.",
+    2006: _CONNECTION_LOST,
+    2013: _CONNECTION_LOST,
+    2014: _CONNECTION_LOST,
+    2059: "Let the user of the store's URL log in by mysql_native_password, caching_sha2_password or ed25519.",
+    3024: "Raise max_execution_time of the server or of the user.",
+    **dict.fromkeys(READ_ONLY, _NOT_PRIMARY),
+}
+"""What to do about the errors that come from outside. Every other is a fault of ours, and no caller's business."""
+
+_LASTING: Final = frozenset({1044, 1045, 1049, 1054, 1129, 1130, 1142, 1143, 1146, 1153, 1227, 1370, 1665, 1698, 2059})
+"""What no repeated opening heals."""
+
+FAILURES: Final = (errors.Error, OSError, TimeoutError)
+"""What asyncmy raises when the database does not do what it is asked for."""
+
+
+def code_of(error: BaseException) -> int:
+    """The number of the server's or the driver's error; 0 for one without."""
+    number = error.args[0] if error.args else 0
+    return number if isinstance(error, errors.Error) and isinstance(number, int) else 0
+
+
+def is_from_server(error: BaseException) -> bool:
+    """Whether the server answered with it, so that the connection can be used further."""
+    return isinstance(error, errors.Error) and error.sqlstate is not None
+
+
+def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
+    """What a failed call raises; None for a fault of ours, which is to surface as it is.
+
+    `silence`: after how many seconds without an answer a call is given up.
+    """
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(
+            f"The database did not answer within {silence:g} seconds. Repeat the call; if it goes on, look at its "
+            "server."
+        )
+    if isinstance(error, errors.InternalError) and not is_from_server(error):
+        return StoreUnavailable(f"The database's answer made no sense. {_CONNECTION_LOST}")
+    if isinstance(error, OSError):
+        return StoreUnavailable(f"The database cannot be reached. {_ADVICE[2003]}")
+    code = code_of(error)
+    advice = _ADVICE.get(code) if isinstance(error, errors.Error) else None
+    # Not the server's own text, which may name users, keys and tables.
+    return StoreUnavailable(f"The database failed{f' with error {code}' if code else ''}. {advice}") if advice else None
+
+
+def unopenable(error: BaseException, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
+    """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
+    if isinstance(error, ssl.SSLError):
+        return StoreMisconfigured(
+            f"TLS with the database failed: {error.reason or error}. Check ssl_ca, ssl_cert and ssl_key of the store's "
+            "URL, and that its host is the one that the server's certificate names."
+        )
+    problem = unavailable(error, silence)
+    if problem is None or code_of(error) not in _LASTING:
+        return problem
+    return StoreMisconfigured(f"{error.args[-1]}. {_ADVICE[code_of(error)]}")
+
+
+@contextmanager
+def translated(silence: float) -> Iterator[None]:
+    """Raises what the database does to a call as the contract says it."""
+    try:
+        yield
+    except FAILURES as error:
+        problem = unavailable(error, silence)
+        if problem is None:
+            raise
+        raise problem from error

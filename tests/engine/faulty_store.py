@@ -9,6 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from memoryd_server.stores.base import (
     Change,
     CommitLimits,
+    Deleted,
+    Due,
+    DuePage,
+    EventPage,
     HistoryStore,
     Loaded,
     MessagePage,
@@ -26,7 +30,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 class FaultyStore(HistoryStore):
-    """Steps through `before_commit` and `before_load`, one step a call, and notes what reaches the store."""
+    """Steps through `before_commit`, `before_load` and `before_stage`, one step a call; notes what reaches the store."""
 
     def __init__(
         self, store: InMemoryStore | None = None, *, concurrency: int = 1, sessions: int | None = None
@@ -35,6 +39,7 @@ class FaultyStore(HistoryStore):
         self.commit_limits = CommitLimits(concurrency, sessions)
         self.before_commit: deque[Step] = deque()
         self.before_load: deque[Step] = deque()
+        self.before_stage: deque[Step] = deque()
         self.always: Step | None = None
         """Happens before every call of any kind."""
         self.commits: list[Sequence[Change]] = []
@@ -87,8 +92,36 @@ class FaultyStore(HistoryStore):
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         return await self.store.list_sessions(query)
 
-    async def list_purgeable(self, removed_before: int, limit: int) -> Sequence[SessionKey]:
-        return await self.store.list_purgeable(removed_before, limit)
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self.store.list_entries(key, incarnation, from_seq, to_seq, limit)
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        return await self.store.list_events(key, incarnation, after, limit)
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        await self._step()
+        return await self.store.begin_staging(tenant, user_id, due)
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        await self._step(self.before_stage)
+        await self.store.stage(staging, messages, lookups, due)
+
+    async def end_staging(self, staging: str) -> None:
+        await self._step()
+        await self.store.end_staging(staging)
+
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        return await self.store.list_due(due, before, limit, after)
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        await self._step()
+        return await self.store.sweep(now, limit)
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        await self._step()
+        return await self.store.erase(tenant, user_id, limit)
 
     async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
         return await self.store.purge(key, incarnation, from_seq, to_seq, limit)

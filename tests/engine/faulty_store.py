@@ -30,7 +30,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 class FaultyStore(HistoryStore):
-    """Steps through `before_commit`, `before_load` and `before_stage`, one step a call; notes what reaches the store."""
+    """Steps through `before_commit`, `before_load` and `before_stage`, one step a call; notes all commits."""
 
     def __init__(
         self, store: InMemoryStore | None = None, *, concurrency: int = 1, sessions: int | None = None

@@ -116,11 +116,12 @@ def _summary(error: BaseException) -> str:
 
 
 def tell_of_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The event loop's handler of errors that nobody awaited. Its own would log the task, which shows its error's
-    text.
+    """The event loop's handler of errors that nobody awaited. Its own would log tasks and callbacks, which show
+    errors' texts and arguments.
     """
     del loop
-    _log.error("unexpected error in the background", about=context.get("message"), exc_info=context.get("exception"))
+    about = "callback" if "handle" in context else context.get("message")
+    _log.error("unexpected error in the background", about=about, exc_info=context.get("exception"))
 
 
 __all__ = ["format_exception", "set_up", "tell_of_loop_error"]

@@ -13,7 +13,7 @@ import memoryd_server
 
 PACKAGE: Final = Path(memoryd_server.__file__).parent
 
-TRANSPORT: Final = ("grpc", "memoryd.", "google.protobuf", "google.rpc", "uvloop")
+TRANSPORT: Final = ("grpc", "memoryd.", "google.protobuf", "google.rpc", "uvloop", "prometheus_client")
 DRIVERS: Final = ("sqlalchemy", "sqlite3", "alembic", "aiosqlite", "asyncpg", "redis", "motor", "pymongo", "asyncmy")
 OURS: Final = "memoryd_server."
 
@@ -21,9 +21,12 @@ FORBIDDEN: Final = {
     "engine": (
         *TRANSPORT,
         *DRIVERS,
-        *(OURS + part for part in ("services", "interceptors", "cli", "app", "config", "logs", "stores.")),
+        *(OURS + part for part in ("services", "interceptors", "cli", "app", "config", "logs", "metrics", "stores.")),
     ),
-    "stores": (*TRANSPORT, *(OURS + part for part in ("engine", "services", "interceptors", "cli", "app", "config"))),
+    "stores": (
+        *TRANSPORT,
+        *(OURS + part for part in ("engine", "services", "interceptors", "cli", "app", "config", "metrics")),
+    ),
     "services": (*DRIVERS, *(OURS + part for part in ("cli", "app", "stores."))),
     "interceptors": (*DRIVERS, *(OURS + part for part in ("cli", "app", "services", "stores."))),
 }

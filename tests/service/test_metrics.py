@@ -22,6 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import policy_pb2 as policies
 from memoryd_server.app import METHODS
+from memoryd_server.engine.runtime import Defaults, Runtime
+from memoryd_server.engine.stores import is_reachable
 from memoryd_server.interceptors import Authentication, Draining, InFlight, chain
 from memoryd_server.metrics import Metrics
 from memoryd_server.metrics.exposition import Exposition
@@ -358,6 +360,21 @@ class TestAStore:
         assert {"load", "read", "commit", "find", "ping", "now"} <= set(OPERATIONS)
         for operation in OPERATIONS:
             assert getattr(store, operation).__wrapped__, operation
+
+    async def test_is_up_while_it_answers(self) -> None:
+        """As the readiness check finds it, which asks all stores every few seconds."""
+
+        async def away(method: str) -> None:
+            del method
+            raise StoreUnavailable("away")
+
+        metrics, store = Metrics(METHODS), HookedStore()
+        answering = store.before
+        runtime = Runtime("default", store, await store.open(), Defaults(), metrics.of_store("default"))
+        for before, up in ((answering, 1), (away, 0), (answering, 1)):
+            store.before = before
+            assert await is_reachable(runtime) == up
+            assert exposed(metrics).value("memoryd_store_up", store="default") == up
 
     def test_that_has_a_pool_tells_how_busy_it_is(self) -> None:
         metrics = Metrics(METHODS)

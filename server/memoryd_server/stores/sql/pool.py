@@ -49,7 +49,7 @@ class ConnectionPool(Generic[Connection]):
         self._closed = False
 
     def status(self) -> PoolStatus:
-        waiting = sum(not turn.done() for turn in self._waiting)
+        waiting = sum(not turn.done() for turn in [*self._waiting])  # A copy, since other threads ask too.
         return PoolStatus(size=self._size, in_use=len(self._used) + self._connecting, waiting=waiting)
 
     @asynccontextmanager

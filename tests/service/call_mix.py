@@ -105,7 +105,7 @@ class CallMix:
             kind = self.random.random()
             arms = self.random.choice(_CALL_IDS) if kind < 0.25 else ""
             answers = self.random.choice(_CALL_IDS) if kind > 0.75 else ""
-            messages.append(Message(word, arms, answers, f"id of {word}" if ids else ""))
+            messages.append(Message(word, arms, answers, f"id {word.removeprefix('word')}" if ids else ""))
         call = Append(session, tuple(messages), self._request_id(), self._expected(session))
         return self._remembered(call)
 

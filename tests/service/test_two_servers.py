@@ -1,11 +1,11 @@
-"""Two servers on one SQLite file: what one commits, the other sees at once."""
+"""Two servers on one database: what one commits, the other sees at once."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -24,29 +24,6 @@ from tests.service.lossy_proxy import LossyProxy
 from tests.service.wire import Stubs, calls, new_key, refused, results, seqs, text
 
 CLIENTS = 50
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The addresses of two servers on one file."""
-    directory = tmp_path_factory.mktemp("two-servers")
-    url = f"default=sqlite:///{directory / 'shared.db'}"
-    servers = [ServerProcess("--store", url, log=directory / f"server-{number}.log") for number in (1, 2)]
-    yield servers[0].address, servers[1].address
-    for server in servers:
-        server.close()
-
-
-@pytest.fixture
-def here(pair: tuple[str, str]) -> Iterator[Stubs]:
-    with Stubs(pair[0]) as stubs:
-        yield stubs
-
-
-@pytest.fixture
-def there(pair: tuple[str, str]) -> Iterator[Stubs]:
-    with Stubs(pair[1]) as stubs:
-        yield stubs
 
 
 @pytest.fixture

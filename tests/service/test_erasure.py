@@ -1,0 +1,367 @@
+"""Once `EraseUser` has answered, the database's tables hold no byte of what the user owned, and all that others own."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import message_pb2 as pb
+from memoryd.v1 import session_pb2 as session
+from tests.adapters import EACH_SHARED_ADAPTER, Adapter
+from tests.conftest import StartServer
+from tests.servers import ServerProcess
+from tests.service.database_scan import count_of, places_of, table_names
+from tests.service.test_rebirth import fork, rewind, said, wait_for, wait_until_gone
+from tests.service.wire import Stubs, new_key, refused, text
+
+MARKER: Final = "Pl4ntedM4rker"
+USER: Final = f"user {MARKER}"
+OTHERS: Final = (USER.swapcase(), "somebody else", "")
+"""Users of other sessions; the last one is nobody."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database, with a server on it whose addresses may change."""
+
+    url: str
+    server: ServerProcess
+    start: Callable[[], ServerProcess]
+
+
+@pytest.fixture(params=EACH_SHARED_ADAPTER)
+def database(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Iterator[Database]:
+    """An empty database of each adapter that has one."""
+    adapter: Adapter = request.param
+    with adapter.data(tmp_path) as url:
+
+        def start() -> ServerProcess:
+            return start_server("--store", f"default={url}", "--tokenizer", "estimate")
+
+        yield Database(url, start(), start)
+
+
+@pytest.fixture
+def on_database(database: Database) -> Iterator[Stubs]:
+    with Stubs(database.server.address) as stubs:
+        yield stubs
+
+
+def erase(stubs: Stubs, user_id: str = USER) -> history.EraseUserResponse:
+    return stubs.histories.EraseUser(history.EraseUserRequest(user_id=user_id), timeout=60)
+
+
+def owned(user_id: str = USER, **fields: Any) -> history.SessionSettings:
+    return history.SessionSettings(user_id=user_id, **fields)
+
+
+class Planting:
+    """Marks each field of all that a user can hold with a word of its own."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.marks: dict[str, str] = {}
+
+    def mark(self, what: str) -> str:
+        """A text for a field."""
+        mark = f"{MARKER}x{next(self._numbers)}x"
+        self.marks[what] = mark
+        return mark
+
+    def key(self, what: str) -> session.SessionKey:
+        return session.SessionKey(agent="agent", session_id=self.mark(f"session id of {what}"))
+
+    def message(self, what: str) -> pb.Message:
+        """A message with every kind of part that a model may say."""
+        parts = [
+            pb.Part(text=self.mark(f"text of {what}")),
+            pb.Part(
+                reasoning=pb.Reasoning(
+                    text=self.mark(f"thought of {what}"), signature=self.mark(f"signature of {what}")
+                )
+            ),
+            pb.Part(refusal=self.mark(f"refusal of {what}")),
+            pb.Part(data=self.mark(f"data of {what}")),
+            pb.Part(media=pb.Media(type=self.mark(f"media type of {what}"), uri=self.mark(f"URI of {what}"))),
+            pb.Part(media=pb.Media(data=b"\xff\0" + self.mark(f"bytes of {what}").encode() + b"\xfe")),
+            pb.Part(
+                tool_call=pb.ToolCall(
+                    id=self.mark(f"call of {what}"),
+                    name=self.mark(f"tool of {what}"),
+                    arguments=self.mark(f"arguments of {what}"),
+                )
+            ),
+        ]
+        return pb.Message(
+            id=self.mark(f"id of {what}"),
+            role=pb.ROLE_ASSISTANT,
+            name=self.mark(f"name of {what}"),
+            content=pb.Content(parts=parts),
+            run_id=self.mark(f"run of {what}"),
+            metadata=self.mark(f"metadata of {what}"),
+            extra=self.mark(f"extra of {what}"),
+        )
+
+    def result(self, what: str, call_id: str) -> pb.Message:
+        result = pb.ToolResult(
+            call_id=call_id,
+            name=self.mark(f"tool's name in {what}"),
+            parts=[pb.Part(text=self.mark(f"result in {what}")), pb.Part(data=self.mark(f"data of result in {what}"))],
+        )
+        return pb.Message(
+            id=self.mark(f"id of {what}"), role=pb.ROLE_TOOL, content=pb.Content(parts=[pb.Part(tool_result=result)])
+        )
+
+    def missing(self, url: str) -> set[str]:
+        """What the database does not hold."""
+        return {what for what, mark in self.marks.items() if not places_of(url, mark.encode())}
+
+
+def plant(stubs: Stubs, planting: Planting) -> int:
+    """Has the user own all that a user can own. Returns: how many sessions."""
+    plain = planting.key("a plain session")
+    call = planting.message("a message")
+    labels = {planting.mark("label"): planting.mark("value of a label")}
+    stubs.append(plain, call, request_id=planting.mark("request id"), create=owned(labels=labels))
+    stubs.append(plain, planting.result("an answer", call.content.parts[-1].tool_call.id))
+    stubs.append(plain, planting.message("an open call"))
+    stubs.append(plain, text(planting.mark("text without id")))
+
+    cleared = planting.key("a cleared session")
+    stubs.append(cleared, planting.message("a cleared message"), create=owned())
+    request = history.ClearHistoryRequest(session=cleared, request_id=planting.mark("request id of a clear"))
+    stubs.histories.ClearHistory(request)
+
+    rewound = planting.key("a rewound session")
+    stubs.append(rewound, text("stays"), planting.message("a rewound message"), create=owned())
+    rewind(stubs, rewound, 1, request_id=planting.mark("request id of a rewind"))
+
+    redacted = planting.key("a redacted session")
+    stubs.append(redacted, text("gone", id=planting.mark("id of a redacted message")), create=owned())
+    redaction = history.RedactMessageRequest(session=redacted, seq=1, reason=planting.mark("reason"))
+    stubs.histories.RedactMessage(redaction)
+
+    forked = planting.key("a fork")
+    fork(stubs, plain, forked, request_id=planting.mark("request id of a fork"))
+
+    came = planting.key("a session that came to the user")
+    stubs.append(came, planting.message("a message from before the user"), create=owned("somebody"))
+    give_to(stubs, came, USER)
+
+    expired = planting.key("an expired session")
+    stubs.append(expired, planting.message("an expired message"), create=owned(ttl=Duration(seconds=1)))
+    wait_until_gone(stubs, expired)
+    return 7
+
+
+def give_to(stubs: Stubs, key: session.SessionKey, user_id: str) -> None:
+    changed = session.Session(key=key, user_id=user_id)
+    request = history.UpdateSessionRequest(session=changed, update_mask=FieldMask(paths=["user_id"]))
+    stubs.histories.UpdateSession(request)
+
+
+def plant_others(stubs: Stubs) -> None:
+    """What must stay: sessions of other users, one that left the user, one that begins where the user's expired."""
+    for number, user_id in enumerate(OTHERS):
+        key = session.SessionKey(agent="agent", session_id=f"of another {number}")
+        stubs.append(key, text("theirs", id="t"), text("redacted"), request_id="r", create=owned(user_id))
+        stubs.append(key, text("taken away"))
+        rewind(stubs, key, 2)
+        stubs.histories.RedactMessage(history.RedactMessageRequest(session=key, seq=2, reason="theirs"))
+    left = session.SessionKey(agent="agent", session_id="of another, once the user's")
+    stubs.append(left, text("theirs now"), create=owned())
+    give_to(stubs, left, "somebody else")
+
+
+def of_others(stubs: Stubs) -> dict[str, tuple[session.Session, list[pb.Message]]]:
+    """All sessions that are not the user's, with their messages."""
+    found = stubs.histories.ListSessions(history.ListSessionsRequest(agent="agent", page_size=1_000)).sessions
+    return {each.key.session_id: (each, stubs.messages(each.key)) for each in found if each.user_id != USER}
+
+
+def test_not_a_byte_is_left(database: Database, on_database: Stubs) -> None:
+    planting = Planting()
+    plant_others(on_database)
+    sessions = plant(on_database, planting)
+    others = of_others(on_database)
+    assert len(others) == len(OTHERS) + 1
+    # The scan finds each field: what it does not find afterwards is gone.
+    assert planting.missing(database.url) == set()
+
+    erased = erase(on_database)
+    assert places_of(database.url, MARKER.encode()) == []
+    # What expired, was cleared or was rewound may have been swept already.
+    assert sessions - 1 <= erased.erased_session_count <= sessions
+    assert 11 <= erased.erased_message_count <= 14
+    assert erased.erased_lookup_count >= len([what for what in planting.marks if what.startswith(("id ", "request "))])
+    assert of_others(on_database) == others
+    on_database.append(session.SessionKey(agent="agent", session_id="of another 0"), text("goes on"))
+    assert erase(on_database) == history.EraseUserResponse()
+
+
+def test_what_an_earlier_life_held_goes_and_the_next_life_of_another_stays(
+    database: Database, on_database: Stubs
+) -> None:
+    planting = Planting()
+    key = session.SessionKey(agent="agent", session_id="shared name")
+    on_database.append(
+        key,
+        planting.message("an expired message"),
+        create=owned(ttl=Duration(seconds=1)),
+        request_id=planting.mark("id"),
+    )
+    wait_until_gone(on_database, key)
+    on_database.append(key, text("of the next life", id="n"), create=owned("somebody else"))
+
+    erased = erase(on_database)
+    assert (erased.erased_session_count, erased.erased_message_count) == (0, 1)
+    content = [what for what in planting.marks if not what.startswith("id")]
+    assert all(not places_of(database.url, planting.marks[what].encode()) for what in content)
+    assert said(on_database, key) == ["of the next life"]
+    assert on_database.session(key).user_id == "somebody else"
+
+
+def test_a_fork_that_died_half_way_goes_too(database: Database, on_database: Stubs) -> None:
+    """Its server is killed while it copies. The copies are nobody's session, and the user's all the same."""
+    source = session.SessionKey(agent="agent", session_id=f"source {MARKER}")
+    for number in range(40):
+        batch = [text(f"{MARKER} {number}/{place} " + "x" * 200) for place in range(256)]
+        on_database.append(source, *batch, create=owned())
+    stored = message_rows(database.url)
+    mortal = database.start()
+    with Stubs(mortal.address) as stubs, ThreadPoolExecutor(1) as threads:
+        forking = threads.submit(fork, stubs, source, session.SessionKey(agent="agent", session_id=f"fork {MARKER}"))
+        wait_for(lambda: message_rows(database.url) > stored or forking.done())
+        mortal.kill()
+        assert isinstance(forking.exception(), grpc.RpcError)
+    copied = message_rows(database.url) - stored
+    assert 0 < copied < stored
+
+    erased = erase(on_database)
+    assert places_of(database.url, MARKER.encode()) == []
+    assert (erased.erased_session_count, erased.erased_message_count) == (1, stored + copied)
+
+
+def message_rows(url: str) -> int:
+    (table,) = [name for name in table_names(url) if name.endswith("messages")]
+    return count_of(url, table)
+
+
+def test_appends_that_go_on_are_erased_or_come_later(database: Database, on_database: Stubs) -> None:
+    """Whatever was answered before the call is gone when it has answered; what comes later stays, until the next."""
+    stop = threading.Event()
+    answered: dict[str, tuple[float, float]] = {}
+    writers = 4
+
+    def write(writer: int) -> None:
+        with Stubs(database.server.address) as stubs:
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                id_ = f"{MARKER} {writer} {number}"
+                # Of one session of the writer, and of new ones.
+                key = session.SessionKey(agent="agent", session_id=id_ if number % 2 else f"session of {writer}")
+                begun = time.monotonic()
+                stubs.append(key, text(id_, id=id_), create=owned())
+                answered[id_] = begun, time.monotonic()
+
+    begun = ended = 0.0
+    with ThreadPoolExecutor(writers) as threads:
+        writing = [threads.submit(write, writer) for writer in range(writers)]
+        try:
+            for least in (20, 40, 60):
+                wait_for(lambda least=least: len(answered) >= least)  # type: ignore[misc]
+                begun = time.monotonic()
+                while not erased_at_once(on_database):
+                    begun = time.monotonic()
+            ended = time.monotonic()
+            more = len(answered) + 20
+            wait_for(lambda: len(answered) >= more)
+        finally:
+            stop.set()
+        for each in writing:
+            each.result()
+
+    of_user = history.ListSessionsRequest(user_id=USER, page_size=1_000)
+    keys = [each.key for each in on_database.histories.ListSessions(of_user).sessions]
+    stored = {word for key in keys for word in said(on_database, key)}
+    for id_, (sent, heard) in answered.items():
+        assert id_ not in stored or heard > begun
+        assert id_ in stored or sent < ended
+    erase(on_database)
+    assert places_of(database.url, MARKER.encode()) == []
+
+
+def erased_at_once(stubs: Stubs) -> bool:
+    """Erases the user. Returns: False when the user's sessions kept beginning anew until the call was given up."""
+    try:
+        erase(stubs)
+    except grpc.RpcError:
+        assert refused(lambda: erase(stubs)).reason == "CONTENTION"
+        return False
+    return True
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1])
+def test_a_fork_under_way_is_stopped_or_erased(here: Stubs, there: Stubs, agent: str, delay: float) -> None:
+    """It never comes to life once the erasure has answered."""
+    source, target, user_id = new_key(agent), new_key(agent), f"user of {agent}"
+    for number in range(8):
+        here.append(source, *(text(f"{number}/{place}") for place in range(256)), create=owned(user_id))
+    with ThreadPoolExecutor(1) as threads:
+        forking = threads.submit(fork, there, source, target)
+        time.sleep(delay)
+        erase(here, user_id)
+        failed = forking.exception()
+    if failed is not None:
+        assert refused(forking.result).reason in {"FORK_INTERRUPTED", "SESSION_NOT_FOUND"}
+    for stubs, key in itertools.product((here, there), (source, target)):
+        assert refused(lambda stubs=stubs, key=key: stubs.session(key)).reason == "SESSION_NOT_FOUND"  # type: ignore[misc]
+    assert not here.histories.ListSessions(history.ListSessionsRequest(user_id=user_id)).sessions
+    assert erase(there, user_id) == history.EraseUserResponse()
+
+
+class TestOnEveryStore:
+    def test_nobody_is_not_a_user(self, stubs: Stubs, agent: str) -> None:
+        """An empty name is never "all", nor those without a user."""
+        key = new_key(agent)
+        stubs.append(key, text("of nobody"))
+        refusal = refused(lambda: erase(stubs, ""))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_REQUIRED")
+        assert said(stubs, key) == ["of nobody"]
+
+    def test_a_user_who_owns_nothing_answers_0(self, stubs: Stubs, agent: str) -> None:
+        assert erase(stubs, f"nobody knows {agent}") == history.EraseUserResponse()
+
+    def test_counts_what_it_deletes(self, stubs: Stubs, agent: str) -> None:
+        user_id = f"user of {agent}"
+        for number in range(3):
+            key = new_key(agent)
+            stubs.append(key, text("one", id="a"), text("two"), request_id="r", create=owned(user_id))
+            if number:
+                stubs.clear(key)
+        erased = erase(stubs, user_id)
+        assert (erased.erased_session_count, erased.erased_message_count, erased.erased_lookup_count) == (3, 6, 9)
+        assert erase(stubs, user_id) == history.EraseUserResponse()
+        assert not stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent)).sessions
+
+    def test_more_than_one_batch_is_deleted(self, stubs: Stubs, agent: str) -> None:
+        user_id = f"user of {agent}"
+        keys = [new_key(agent) for _ in range(2)]
+        for key, _ in itertools.product(keys, range(5)):
+            stubs.append(key, *(text(f"{place}") for place in range(256)), create=owned(user_id))
+        erased = erase(stubs, user_id)
+        assert (erased.erased_session_count, erased.erased_message_count) == (2, 2_560)
+        assert erase(stubs, user_id) == history.EraseUserResponse()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
@@ -42,6 +41,7 @@ from memoryd_server.stores.sql.mariadb_errors import (
     OUT_OF_RANGE,
     READ_ONLY,
     code_of,
+    is_lost,
     unavailable,
     unopenable,
 )
@@ -120,8 +120,7 @@ class MariaDBStore(PlannedStore):
     async def open(self) -> StoreInfo:
         try:
             await self._migrate()
-            async with self._use() as connection:
-                durable, capabilities = await self._look_at_server(connection)
+            durable, capabilities = await self._with_connection(self._look_at_server)
             await self._plan_write(lambda writes: writes.keep_value(SECRET, secrets.token_bytes(SECRET_BYTES)))
             secret = await self._plan_read(lambda reads: reads.value(SECRET))
         except BaseException as error:
@@ -142,8 +141,7 @@ class MariaDBStore(PlannedStore):
         return self._pool.status()
 
     async def ping(self) -> None:
-        async with self._use() as connection:
-            await connection.fetch("SELECT 1")
+        await self._with_connection(lambda connection: connection.fetch("SELECT 1"), repeatable=True)
 
     async def now(self) -> int:
         return await self._plan_loosely(Reads.now)
@@ -151,32 +149,35 @@ class MariaDBStore(PlannedStore):
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
         if tail is None:
             return await self._plan_loosely(lambda reads: reads.load_record(key))
-        async with self._use() as connection:
-            loaded = await self._carry_out(connection, self._reads.load_tail(key, tail))
-            if not isinstance(loaded, Record):
-                return loaded
-            async with connection.transaction(BEGIN_SNAPSHOT):
-                return await self._carry_out(connection, self._reads.load_tail_stepwise(key, tail))
+        loaded = await self._with_connection(
+            lambda connection: self._carry_out(connection, self._reads.load_tail(key, tail)), repeatable=True
+        )
+        if isinstance(loaded, Record):
+            return await self._plan_read(lambda _: self._reads.load_tail_stepwise(key, tail))
+        return loaded
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        outcomes = await self._with_connection(lambda connection: self._commit(connection, changes))
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                self._learn(change)
+        return outcomes
+
+    async def _commit(self, connection: MariaDBConnection, changes: Sequence[Change]) -> Sequence[Outcome]:
         chains: dict[SessionKey, list[int]] = {}
         for index, change in enumerate(changes):
             chains.setdefault(change.key, []).append(index)
         outcomes: list[Outcome] = [Committed()] * len(changes)
-        async with self._use() as connection:
-            added = self._additions(changes, chains)
-            if added and await self._add_all(connection, added):
-                for _, _, change in added:
-                    del chains[change.key]
-            # In one order on every server, so that none waits for another that waits for it.
-            rest = [index for key in sorted(chains) for index in chains[key]]
-            if rest:
-                plan = partial(self._apply_each, [changes[index] for index in rest])
-                for index, outcome in zip(rest, await self._in_transaction(connection, plan), strict=True):
-                    outcomes[index] = outcome
-        for change, outcome in zip(changes, outcomes, strict=True):
-            if isinstance(outcome, Committed):
-                self._learn(change)
+        added = self._additions(changes, chains)
+        if added and await self._add_all(connection, added):
+            for _, _, change in added:
+                del chains[change.key]
+        # In one order on every server, so that none waits for another that waits for it.
+        rest = [index for key in sorted(chains) for index in chains[key]]
+        if rest:
+            plan = partial(self._apply_each, [changes[index] for index in rest])
+            for index, outcome in zip(rest, await self._in_transaction(connection, plan), strict=True):
+                outcomes[index] = outcome
         return outcomes
 
     def _learn(self, change: Change) -> None:
@@ -232,16 +233,21 @@ class MariaDBStore(PlannedStore):
         return outcomes
 
     async def _plan_loosely(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
-        async with self._use() as connection:
-            return await self._carry_out(connection, plan(self._reads))
+        return await self._with_connection(
+            lambda connection: self._carry_out(connection, plan(self._reads)), repeatable=True
+        )
 
     async def _plan_read(self, plan: Callable[[Reads], Plan[Result]]) -> Result:
-        async with self._use() as connection, connection.transaction(BEGIN_SNAPSHOT):
-            return await self._carry_out(connection, plan(self._reads))
+        async def read(connection: MariaDBConnection) -> Result:
+            async with connection.transaction(BEGIN_SNAPSHOT):
+                return await self._carry_out(connection, plan(self._reads))
+
+        return await self._with_connection(read, repeatable=True)
 
     async def _plan_write(self, plan: Callable[[Writes], Plan[Result]]) -> Result:
-        async with self._use() as connection:
-            return await self._in_transaction(connection, lambda: plan(self._writes))
+        return await self._with_connection(
+            lambda connection: self._in_transaction(connection, lambda: plan(self._writes))
+        )
 
     async def _in_transaction(self, connection: MariaDBConnection, plan: Callable[[], Plan[Result]]) -> Result:
         """Carries a plan out in a transaction; again when others rolled that back: then nothing of it was made."""
@@ -283,18 +289,28 @@ class MariaDBStore(PlannedStore):
                     await connection.run(*packet)
                 return None
 
-    @asynccontextmanager
-    async def _use(self) -> AsyncIterator[MariaDBConnection]:
-        """A connection, for as long as a call may take. Raises: StoreUnavailable, for what the block raises too."""
+    async def _with_connection(
+        self, call: Callable[[MariaDBConnection], Awaitable[Result]], *, repeatable: bool = False
+    ) -> Result:
+        """Calls with a connection. `repeatable`: once more with another one, if it turns out that the connection was
+        lost before.
+        """
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._pool.connection() as connection:
-                yield connection
+            async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    async with self._pool.connection() as connection:
+                        return await call(connection)
+                except FAILURES as error:
+                    if not repeatable or not is_lost(error):
+                        raise
+                async with self._pool.connection() as connection:
+                    return await call(connection)
         except FAILURES as error:
-            if code_of(error) in READ_ONLY:
-                self._pool.drop_free()
             problem = unavailable(error, ANSWER_SECONDS)
             if problem is None:
                 raise
+            if is_lost(error) or code_of(error) in READ_ONLY:
+                self._pool.drop_free()  # They lead to the same server.
             raise problem from error
 
     async def _connect(self) -> MariaDBConnection:

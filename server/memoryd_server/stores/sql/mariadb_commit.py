@@ -53,7 +53,7 @@ class CommitTexts:
         for session, life, change in changes:
             texts += (self._change_record(session, change), MUST_BE_ONE)
             texts += [with_values(self._sql.complete_group, (session, life, head)) for head in change.completed]
-            lookups += [row_of_lookup(session, lookup) for lookup in change.lookups]
+            lookups += [row_of_lookup(session, life, lookup) for lookup in change.lookups]
             messages += [row_of_message(session, life, message) for message in change.messages]
         for sql, rows in ((self._sql.insert_lookup, lookups), (self._sql.insert_message, messages)):
             if rows:

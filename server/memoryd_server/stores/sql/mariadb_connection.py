@@ -7,6 +7,7 @@ that need nothing of each other's answers go out as one text, in one round trip.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -60,6 +61,9 @@ _ARGUMENTS: Final = frozenset(
     {"host", "port", "user", "password", "db", "unix_socket", "connect_timeout", "client_flag"}
 )
 """What a URL may set; all else decides about the meaning of what is stored."""
+
+# The driver logs what the server remarks on statements, such as the name of a key that it does not use.
+logging.getLogger("asyncmy").setLevel(logging.ERROR)
 
 _ESCAPES: Final = ((b"\\", b"\\\\"), (b"'", b"\\'"))
 

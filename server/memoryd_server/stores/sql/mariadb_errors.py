@@ -18,9 +18,7 @@ DEADLOCK: Final = 1213
 READ_ONLY: Final = frozenset({1036, 1290, 1792, 1836, 4165})
 """The server takes no writes: mostly it was demoted, and its name leads to another one from now on."""
 
-_CONNECTION_LOST: Final = (
-    "The connection to the database broke. Repeat the call; if it goes on, look at the server's log."
-)
+_LOST: Final = "The connection to the database broke. Repeat the call; if it goes on, look at the server's log."
 _NO_SPACE: Final = "The disk of the database is full: make room, then repeat the call."
 _TOO_MANY: Final = "Repeat the call later, or raise max_connections of the server, or lower `connections` of the store."
 _NOT_PRIMARY: Final = "It may have been demoted: repeat the call. Lead the store's URL to the primary server."
@@ -28,7 +26,7 @@ _SCHEMA: Final = "Restart memoryd, so that it brings the schema up to date, and 
 _ACCESS: Final = "Give the user of the store's URL all rights on its database, and the URL the right password."
 
 _ADVICE: Final = {
-    0: _CONNECTION_LOST,
+    0: _LOST,
     3: _NO_SPACE,
     28: _NO_SPACE,
     1021: _NO_SPACE,
@@ -50,29 +48,29 @@ _ADVICE: Final = {
     1698: _ACCESS,
     1049: "Create the database that the store's URL names: memoryd makes its tables, not the database.",
     1047: "Repeat the call: the server is not ready, for example since its cluster has no quorum.",
-    1053: "The server is shutting down. Repeat the call.",
+    1053: _LOST,
     1054: _SCHEMA,
     1146: _SCHEMA,
     1129: "Unblock this host with FLUSH HOSTS on the server.",
     1130: "Let the user of the store's URL connect from this host.",
     1153: "Raise max_allowed_packet of the server to 64M, and restart memoryd.",
-    1158: _CONNECTION_LOST,
-    1159: _CONNECTION_LOST,
-    1160: _CONNECTION_LOST,
-    1161: _CONNECTION_LOST,
+    1158: _LOST,
+    1159: _LOST,
+    1160: _LOST,
+    1161: _LOST,
     1180: "Repeat the call; if it goes on, look at the disk and at the server's log.",
     1194: "Repair the table, or restore it from a backup.",
     1205: "Another server held the session for long. Repeat the call.",
     DEADLOCK: "Others changed the same rows. Repeat the call.",
     1317: "It was interrupted. Repeat the call.",
     1665: "Set binlog_format of the server to ROW or MIXED.",
-    1927: _CONNECTION_LOST,
+    1927: _LOST,
     1969: "Raise max_statement_time of the server or of the user.",
     2002: "Start the server, or correct the store's URL.",
     2003: "Start the server, or correct the store's URL.",
-    2006: _CONNECTION_LOST,
-    2013: _CONNECTION_LOST,
-    2014: _CONNECTION_LOST,
+    2006: _LOST,
+    2013: _LOST,
+    2014: _LOST,
     2059: "Let the user of the store's URL log in by mysql_native_password, caching_sha2_password or ed25519.",
     3024: "Raise max_execution_time of the server or of the user.",
     **dict.fromkeys(READ_ONLY, _NOT_PRIMARY),
@@ -97,6 +95,13 @@ def is_from_server(error: BaseException) -> bool:
     return isinstance(error, errors.Error) and error.sqlstate is not None
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is."""
+    if isinstance(error, TimeoutError):
+        return False
+    return isinstance(error, OSError) or (isinstance(error, errors.Error) and _ADVICE.get(code_of(error)) is _LOST)
+
+
 def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
     """What a failed call raises; None for a fault of ours, which is to surface as it is.
 
@@ -107,8 +112,6 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
             f"The database did not answer within {silence:g} seconds. Repeat the call; if it goes on, look at its "
             "server."
         )
-    if isinstance(error, errors.InternalError) and not is_from_server(error):
-        return StoreUnavailable(f"The database's answer made no sense. {_CONNECTION_LOST}")
     if isinstance(error, OSError):
         return StoreUnavailable(f"The database cannot be reached. {_ADVICE[2003]}")
     code = code_of(error)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -53,6 +56,37 @@ def started(*arguments: str, address: str = "") -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def at_a_terminal(*arguments: str, address: str, typed: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command whose standard input is a terminal, where a person types once asked; its output goes elsewhere."""
+    terminal, stdin = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [str(MEMORYD), *arguments],
+            env=environment(address),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Ctrl-C reaches the foreground group of the terminal that a process belongs to.
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout as stdout, process.stderr as stderr:
+            error = ""
+            while not error.endswith("[y/N] "):
+                error += stderr.read(1)
+            os.write(terminal, typed.encode())
+            error += stderr.read()
+            output = stdout.read()
+        process.wait(START_SECONDS)
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    return subprocess.CompletedProcess(arguments, process.returncode, output, error)
 
 
 def write_lines(path: Path, values: Iterable[Any]) -> Path:

@@ -39,7 +39,11 @@ class LossyProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.target.rpartition(":")
-        onward_reader, onward_writer = await asyncio.open_connection(host, int(port))
+        try:
+            onward_reader, onward_writer = await asyncio.open_connection(host, int(port))
+        except ConnectionError:
+            writer.transport.abort()
+            return
         both = {writer, onward_writer}
         self._writers |= both
         with suppress(ConnectionError):

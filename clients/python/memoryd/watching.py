@@ -93,11 +93,12 @@ class Follower:
         if self.stands and now - self._stands_since >= LONGEST_PAUSE:
             self._in_vain = 0
         self.stands = False
-        if self._in_vain_since is None:
-            self._in_vain_since = now
-            _log.warning("the watch of session %r broke off and is resumed: %s", self._session.session_id, error)
-        if self._retry_for is not None and now - self._in_vain_since >= self._retry_for:
+        since = now if self._in_vain_since is None else self._in_vain_since
+        if self._retry_for is not None and now - since >= self._retry_for:
             raise error
+        if self._in_vain_since is None:
+            self._in_vain_since = since
+            _log.warning("the watch of session %r broke off and is resumed: %s", self._session.session_id, error)
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._in_vain)
         self._in_vain = min(self._in_vain + 1, _MOST_DOUBLINGS)
         return longest * random.uniform(0.5, 1)

@@ -3,7 +3,6 @@
 import sys
 from typing import Final, TextIO
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -63,11 +62,12 @@ def confirm(question: str, *, yes: bool) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise Failure("nothing was changed: there is no terminal to ask on; repeat the command with --yes", status=2)
     try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort as aborted:
+        err().print(Text(f"{many_lines(question)} [y/N] "), end="")
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt as interrupt:
         tell(err(), "")
-        raise Failure("nothing was changed", status=INTERRUPTED) from aborted
-    if not agreed:
+        raise Failure("nothing was changed", status=INTERRUPTED) from interrupt
+    if answer.strip().lower() not in ("y", "yes"):
         raise Failure("nothing was changed")
 
 

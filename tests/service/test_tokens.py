@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -29,23 +28,14 @@ from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.engine.stores import Stores
 from memoryd_server.interceptors.correlation import Call
 from memoryd_server.stores.memory import InMemoryStore
+from tests.cli.commands import wait_for
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.in_process import connect
 from tests.service.wire import Refusal, Stubs, refusal_of, refused, seqs, text
 
-SOON_SECONDS: Final = 20
-"""Far more than a change of the file needs to be seen, for a machine that is busy."""
-
 KEY: Final = SessionKey(agent="a", session_id="s")
 UNAUTHENTICATED: Final = grpc.StatusCode.UNAUTHENTICATED
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SOON_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came to hold"
-        time.sleep(0.02)
 
 
 def asked(address: str, *authorization: str) -> Refusal | None:
@@ -108,9 +98,9 @@ class TestCallers:
     def test_with_anything_else_are_refused_with_one_answer(self, guarded: Guarded) -> None:
         """It tells neither what is wrong with a token nor whether there ever was such a one."""
         revoked = guarded.create("acme")
-        until(lambda: guarded.serves(revoked))
+        wait_for(lambda: guarded.serves(revoked))
         guarded.revoke(revoked)
-        until(lambda: not guarded.serves(revoked))
+        wait_for(lambda: not guarded.serves(revoked))
         good = guarded.token
         wrong: dict[str, tuple[str, ...]] = {
             "another": (f"Bearer memoryd_{'A' * 43}",),
@@ -191,10 +181,10 @@ class TestAChangeOfTheFile:
     def test_is_in_force_without_a_restart(self, guarded: Guarded) -> None:
         """As in a rotation: the new token beside the old one, then without it."""
         old, new = guarded.token, guarded.create("acme", "new")
-        until(lambda: guarded.serves(new))
+        wait_for(lambda: guarded.serves(new))
         assert guarded.serves(old)
         guarded.revoke(old)
-        until(lambda: not guarded.serves(old))
+        wait_for(lambda: not guarded.serves(old))
         assert guarded.serves(new)
 
     def test_may_be_a_swap_of_links(self, start_server: StartServer, tmp_path: Path) -> None:
@@ -210,7 +200,7 @@ class TestAChangeOfTheFile:
         assert not is_served(server.address, tokens["v2"])
         (tmp_path / "next").symlink_to("v2")
         (tmp_path / "next").rename(tmp_path / "data")
-        until(lambda: is_served(server.address, tokens["v2"]))
+        wait_for(lambda: is_served(server.address, tokens["v2"]))
         assert not is_served(server.address, tokens["v1"])
 
     @pytest.mark.parametrize("broken", ["no TOML", "another file", "gone", "a directory"])
@@ -226,7 +216,7 @@ class TestAChangeOfTheFile:
                 guarded.path.write_text(f'{content}password = "hunter2"\n')
             case _:
                 guarded.path.write_text(f"{content}[[tokens")
-        until(lambda: "what was read before stays in force" in guarded.server.log_text())
+        wait_for(lambda: "what was read before stays in force" in guarded.server.log_text())
         assert guarded.serves(guarded.token)
         assert "mend the file" in guarded.server.log_text()
         assert "hunter2" not in guarded.server.log_text()
@@ -235,20 +225,20 @@ class TestAChangeOfTheFile:
             guarded.path.rmdir()
         guarded.path.write_text(content)
         new = guarded.create("acme")
-        until(lambda: guarded.serves(new))
+        wait_for(lambda: guarded.serves(new))
         assert guarded.serves(guarded.token)
 
     def test_to_no_tokens_refuses_everybody(self, guarded: Guarded) -> None:
         guarded.revoke(guarded.token)
-        until(lambda: not guarded.serves(guarded.token))
+        wait_for(lambda: not guarded.serves(guarded.token))
         assert asked(guarded.server.address) is not None
-        until(lambda: "no token is in force" in guarded.server.log_text())
+        wait_for(lambda: "no token is in force" in guarded.server.log_text())
 
     def test_of_a_tokens_tenant_moves_its_caller(self, guarded: Guarded) -> None:
         with guarded.stubs() as stubs:
             stubs.append(KEY, text("of acme"))
             guarded.path.write_text(guarded.path.read_text().replace('"acme"', '"rival"'))
-            until(lambda: not stubs.histories.ListSessions(history.ListSessionsRequest()).sessions)
+            wait_for(lambda: not stubs.histories.ListSessions(history.ListSessionsRequest()).sessions)
 
 
 def next_seq(watch: Iterable[history.WatchMessagesResponse]) -> int:
@@ -260,7 +250,7 @@ class TestARevokedToken:
     def test_ends_a_watch_that_waits(self, guarded: Guarded) -> None:
         """Within seconds, and no other watch."""
         kept = guarded.create("acme", "kept")
-        until(lambda: guarded.serves(kept))
+        wait_for(lambda: guarded.serves(kept))
         with guarded.stubs() as stubs, guarded.stubs(kept) as others:
             stubs.append(KEY, text("one"))
             request = history.WatchMessagesRequest(session=KEY, after_seq=0)

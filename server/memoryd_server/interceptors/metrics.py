@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Protocol
 
 from memoryd_server.interceptors.statuses import status_of
@@ -28,14 +28,27 @@ class CallMetrics(WrappingInterceptor):
         super().__init__()
         self._meter = meter
 
-    @asynccontextmanager
-    async def around(self, method: str, context: Context) -> AsyncIterator[None]:
+    def around(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
         """Tells of the call."""
-        started = time.perf_counter()
-        self._meter.started(method)
-        try:
-            yield
-        except BaseException as error:
-            self._meter.finished(method, status_of(context, error), time.perf_counter() - started)
-            raise
-        self._meter.finished(method, status_of(context, None), time.perf_counter() - started)
+        return _Metered(self._meter, method, context)
+
+
+class _Metered(AbstractAsyncContextManager[None]):
+    """Not made by `asynccontextmanager`, which costs twice as much: it is on the path of every call."""
+
+    __slots__ = ("_context", "_meter", "_method", "_started")
+
+    def __init__(self, meter: CallMeter, method: str, context: Context) -> None:
+        self._meter = meter
+        self._method = method
+        self._context = context
+        self._started = time.perf_counter()
+
+    async def __aenter__(self) -> None:
+        self._meter.started(self._method)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        seconds = time.perf_counter() - self._started
+        self._meter.finished(self._method, status_of(self._context, error), seconds)

@@ -13,8 +13,12 @@ from tests.bench.measuring import Measured
 _FLOOR_RATIOS: Final = {
     ("load_window_20", "in_memory"): 1.3,
     ("load_window_20", "sqlite"): 1.5,
+    ("load_window_20", "postgresql"): 2.0,
+    ("load_window_20", "mariadb"): 2.5,
     ("append_1", "in_memory"): 1.4,
     ("append_1", "sqlite"): 2.0,
+    ("append_1", "postgresql"): 2.2,
+    ("append_1", "mariadb"): 3.0,
 }
 """How much of the floor's p50 an operation may take, for one caller."""
 
@@ -23,6 +27,9 @@ _FLOOR_OVER_BARE: Final = 1.3
 
 _LONG_OVER_SHORT: Final = 1.25
 """How much of its p50 on the shortest history an operation may take on the longest, for one caller."""
+
+_CROWDED_OVER_ALONE: Final = 1.2
+"""How much of its p50 in a small database an operation may take among many other sessions, for one caller."""
 
 _SQLITE_APPENDS_OVER_FLOOR: Final = 0.4
 """How much of the floor's calls a second durable appends reach at least, for many callers on sessions of their own."""
@@ -74,9 +81,16 @@ def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
     bound = _FLOOR_RATIOS.get((result.operation, result.store))
     if bound is not None:
         for subject, measured in result.subjects.items():
-            what = f"{subject.operation}, history {subject.history:,}: p50 over floor"
-            yield Bar(result.store, what, measured.p50_over(result.floor), bound)
+            if not subject.store:
+                what = f"{subject.operation}, history {subject.history:,}: p50 over floor"
+                yield Bar(result.store, what, measured.p50_over(result.floor), bound)
     lengths = _by_length(result)
+    for subject, measured in result.subjects.items():
+        if subject.store:
+            alone = next(on for alike, on in lengths if alike.history == subject.history)
+            yield Bar(
+                result.store, f"{subject.operation}: p50 over alone", measured.p50_over(alone), _CROWDED_OVER_ALONE
+            )
     if len(lengths) > 1 and result.operation != "list_page":
         (short, on_short), (long, on_long) = lengths[0], lengths[-1]
         what = f"{result.operation}: p50 at {long.history:,} over {short.history:,}"

@@ -21,6 +21,7 @@ from tests.bench.measuring import Measured, Round, Side, compare, run_slice
 from tests.bench.operations import Operation
 from tests.bench.options import Options
 from tests.bench.sessions import SessionPlan
+from tests.bench.settings import CROWDED
 
 FLOOR: Final = "floor"
 BARE: Final = "bare"
@@ -34,6 +35,8 @@ class Subject:
     history: int
     sessions: tuple[SessionPlan, ...]
     """For each caller, the session that it calls for."""
+    store: str = ""
+    """The server's store with it; empty for the default."""
 
     @property
     def name(self) -> str:
@@ -79,7 +82,7 @@ class Case:
         call = _callable(server, self.operation.method, self.operation)
         answer = await call(self.operation.request(self.longest.sessions[0].key, Writer(f"{self.name}/first")))
         self.operation.check(answer)
-        sides = {subject.name: self._side(call, subject) for subject in self.subjects}
+        sides = {subject.name: self._side(_on(subject.store, call), subject) for subject in self.subjects}
         for name, channel in ((FLOOR, server), (BARE, bare)):
             await prepare_floor(channel, self.operation, answer)
             sides[name] = self._side(_callable(channel, path(self.operation), self.operation), self.longest, name)
@@ -107,17 +110,25 @@ def cases(store: str, options: Options) -> Iterator[Case]:
     """All cases of a store. Those that only read come first: appended messages would change what is read."""
     for operation in sorted(map(operations.ALL.__getitem__, options.operations), key=lambda one: one.appends):
         for callers in options.callers:
-            yield Case(store, operation, callers, list(_subjects(operation, callers, options)))
+            yield Case(store, operation, callers, list(_subjects(store, operation, callers, options)))
 
 
-def _subjects(operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
-    for length in sorted(options.histories):
+def _on(store: str, call: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The call on one of the server's stores."""
+    return partial(call, metadata=(("memoryd-store", store),)) if store else call
+
+
+def _subjects(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    for length in options.histories_on(store):
         everyones = tuple(sessions.session_of(length, caller * operation.appends) for caller in range(callers))
         yield Subject(operation.name, length, everyones)
     if operation.name == sessions.OPERATION_PAST_ENDINGS:
         for kind in Ending:
             session = sessions.session_with(kind, options.ending_messages)
             yield Subject(f"{operation.name}_past_{kind.value}", session.length, (session,) * callers)
+    if callers == 1 and options.others_on(store):
+        session = sessions.crowded_session(options, store)
+        yield Subject(f"{operation.name}_among_{options.others_on(store)}", session.length, (session,), CROWDED)
 
 
 async def warm_up(server: grpc.aio.Channel, options: Options) -> None:
@@ -131,7 +142,7 @@ async def warm_up(server: grpc.aio.Channel, options: Options) -> None:
         await run_slice(side, options.warm_up_seconds, Round())
 
 
-def _callable(channel: grpc.aio.Channel, method: str, operation: Operation) -> Callable[[Any], Any]:
+def _callable(channel: grpc.aio.Channel, method: str, operation: Operation) -> Callable[..., Any]:
     return channel.unary_unary(
         method,
         request_serializer=operation.request_type.SerializeToString,

@@ -1,8 +1,8 @@
 """Fills a store before it is measured: through the engine, so that it holds exactly what the service would have stored.
 
-    python -m tests.bench.load FILE PLANS    (a SQLite file; sessions as `sessions.write_plans` writes them)
+    python -m tests.bench.load URL PLANS OTHERS    (sessions as `sessions.write_plans` writes them, and so many others)
 
-A file is filled by a process of its own, which ends before the server starts: the server's memory is then that of
+A database is filled by a process of its own, which ends before the server starts: the server's memory is then that of
 serving alone. What lives in a server's memory is loaded in there.
 """
 
@@ -22,11 +22,13 @@ from memoryd.v1 import message_pb2 as pb
 from memoryd_server import logs
 from memoryd_server.app import open_stores
 from memoryd_server.engine import histories, tokens
+from memoryd_server.engine.changes import SessionSettings
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.interceptors.authentication import DEFAULT_TENANT
 from memoryd_server.services.message_codec import decode_messages
 from memoryd_server.stores.records import SessionKey
 from tests.bench.child import announce
+from tests.bench.histories import Writer
 from tests.bench.sessions import AGENT, SessionPlan, read_plans
 from tests.bench.settings import server_settings
 
@@ -34,6 +36,8 @@ BATCH: Final = 128
 """Messages of an append: few enough that their tokens are counted at once, so that appends keep their order."""
 TOGETHER: Final = 16
 """Appends that share a commit."""
+CROWD_TOGETHER: Final = 256
+"""Sessions that begin at once."""
 
 
 async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callable[[int], None]) -> None:
@@ -73,12 +77,29 @@ def _key(plan: SessionPlan) -> SessionKey:
     return SessionKey(DEFAULT_TENANT, AGENT, plan.name)
 
 
-async def main(file: Path, plans: Path) -> None:
-    settings = server_settings("sqlite", file)
+async def crowd(runtime: Runtime, others: int, progress: Callable[[int], None]) -> None:
+    """Begins so many sessions of one message each, of as many users as agents; tells now and then how many so far."""
+    writer = Writer("others")
+    for first in range(0, others, CROWD_TOGETHER):
+        numbers = range(first, min(first + CROWD_TOGETHER, others))
+        await asyncio.gather(*(_begin(runtime, number, writer.plain()) for number in numbers))
+        progress(numbers[-1] + 1)
+
+
+async def _begin(runtime: Runtime, number: int, message: pb.Message) -> None:
+    key = SessionKey(DEFAULT_TENANT, AGENT if number % 2 else f"agent-{number % 100}", f"other-{number}")
+    settings = SessionSettings(f"user-{number % 1_000}")
+    await histories.append(runtime, histories.Append(key, decode_messages([message]), settings=settings))
+
+
+async def main(url: str, plans: Path, others: int) -> None:
+    settings = server_settings("default", url)
     logs.set_up(settings.log_level, settings.log_format)
     async with open_stores(settings) as stores:
-        await load(stores.pick(""), read_plans(plans), lambda loaded: announce(loaded=loaded))
+        runtime = stores.pick("")
+        await load(runtime, read_plans(plans), lambda loaded: announce(loaded=loaded))
+        await crowd(runtime, others, lambda loaded: announce(loaded=loaded))
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    uvloop.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-STORES: Final = ("in_memory", "sqlite")
+STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb")
 OPERATIONS: Final = ("load_window_20", "load_window_2000t", "list_page", "append_1", "append_10")
 """Reads come first: what the others append is plain, and would change what a window holds."""
 HISTORIES: Final = (100, 10_000, 1_000_000)
 CALLERS: Final = (1, 32)
+SERVED: Final = ("postgresql", "mariadb")
+"""Stores on a database server, which the run starts."""
+LONGEST_SERVED: Final = 100_000
+"""The longest history on a database server: loading a million messages there takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Options:
     """Calls under way at once."""
     ending_messages: int = 5_000
     """Messages at the end of some histories that windows must step over."""
+    other_sessions: int = 100_000
+    """Sessions beside those that are measured, in a database of their own."""
     rounds: int = 5
     slices: int = 4
     """Turns that each side takes in a round."""
@@ -32,6 +38,15 @@ class Options:
     warm_up_seconds: float = 0.5
     """How long each operation is called before anything is measured."""
     out: Path = Path("build/bench.json")
+
+    def histories_on(self, store: str) -> tuple[int, ...]:
+        """The lengths of the histories on a store."""
+        longest = LONGEST_SERVED if store in SERVED else max(self.histories)
+        return tuple(sorted({min(length, longest) for length in self.histories}))
+
+    def others_on(self, store: str) -> int:
+        """How many other sessions there are in the store's crowded database; 0 where there is none."""
+        return 0 if store == "in_memory" else self.other_sessions
 
     @property
     def appends(self) -> bool:

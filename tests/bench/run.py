@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import grpc
 from rich.console import Console
@@ -20,6 +21,12 @@ from tests.bench.options import Options
 from tests.bench.processes import ServerProcess, run_to_end, serving
 from tests.bench.profiling import profile
 from tests.bench.report import Row, Summary, rows_of, show, write
+from tests.bench.settings import CROWDED
+from tests.databases.kinds import KINDS
+from tests.databases.servers import OwnServer
+
+_ON_DISK: Final = Path("/var/tmp")
+"""Where database servers keep their data: a directory that their own user reaches, and that is not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +102,48 @@ async def _start_servers(
     options: Options, directory: Path, stack: AsyncExitStack, progress: Progress
 ) -> dict[str, ServerProcess]:
     """Fills all stores, at the same time, and starts a server on each."""
-    plans = directory / "plans.json"
-    needed = sessions.needed(options)
-    sessions.write_plans(plans, needed)
-    messages = sum(plan.length for plan in needed)
 
     async def start(store: str) -> ServerProcess:
-        task = progress.add_task(f"load {store}", total=messages)
-        loaded: Callable[[int], None] = lambda count: progress.update(task, completed=count)  # noqa: E731
-        file = directory / f"{store}.db"
-        if store == "sqlite":
-            await run_to_end("tests.bench.load", file, plans, loaded=loaded)
-        server = await stack.enter_async_context(serving("tests.bench.server", store, file, plans, loaded=loaded))
-        progress.update(task, completed=messages)
-        return server
+        plans = _write_plans(directory / f"{store}.json", sessions.needed(options, store))
+        urls = await asyncio.to_thread(_databases, store, directory, stack)
+        if store != "in_memory":
+            await fill(f"load {store}", urls[0], plans, 0)
+            crowded = _write_plans(directory / f"{store}-crowded.json", [sessions.crowded_session(options, store)])
+            await fill(f"crowd {store}", urls[1], crowded, options.others_on(store))
+        with _told(progress, f"start {store}", sum(plan.length for plan in sessions.read_plans(plans))) as loaded:
+            return await stack.enter_async_context(serving("tests.bench.server", store, plans, *urls, loaded=loaded))
+
+    async def fill(what: str, url: str, plans: Path, others: int) -> None:
+        messages = sum(plan.length for plan in sessions.read_plans(plans))
+        with _told(progress, what, others or messages) as loaded:
+            await run_to_end("tests.bench.load", url, plans, others, loaded=loaded)
 
     started = await asyncio.gather(*map(start, options.stores))
     return dict(zip(options.stores, started, strict=True))
+
+
+def _write_plans(path: Path, plans: Sequence[sessions.SessionPlan]) -> Path:
+    sessions.write_plans(path, plans)
+    return path
+
+
+def _databases(store: str, directory: Path, stack: AsyncExitStack) -> Sequence[str]:
+    """The URLs of two new databases: one for what is measured, one for the same among many others."""
+    if store == "in_memory":
+        return ("memory://",)
+    if store == "sqlite":
+        return [f"sqlite:///{directory.absolute()}/{name}.db" for name in ("measured", CROWDED)]
+    (kind,) = (kind for kind in KINDS if kind.name == store)
+    server = stack.enter_context(OwnServer(kind, _ON_DISK))
+    return [stack.enter_context(server.new_database()) for _ in range(2)]
+
+
+@contextmanager
+def _told(progress: Progress, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a bar that moves as it is told."""
+    task = progress.add_task(what, total=total)
+    yield lambda count: progress.update(task, completed=count)
+    progress.update(task, completed=total)
 
 
 async def _measure(

@@ -1,9 +1,9 @@
 """The server that is measured, in a process of its own.
 
-    python -m tests.bench.server STORE FILE PLANS
+    python -m tests.bench.server STORE PLANS URL [CROWDED_URL]
 
 It is built as `memoryd serve` builds it, with the floor as one handler more. A store in memory is filled before the
-server starts, with the sessions in PLANS; a FILE is expected to be filled.
+server starts, with the sessions in PLANS; others are expected to be filled.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.bench.sessions import read_plans
 from tests.bench.settings import server_settings
 
 
-async def main(store: str, file: Path, plans: Path) -> None:
-    settings = server_settings(store, file)
+async def main(store: str, plans: Path, *urls: str) -> None:
+    settings = server_settings(store, *urls)
     logs.set_up(settings.log_level, settings.log_format)
     async with open_stores(settings) as stores:
         tokens.counter(settings.tokenizer)
@@ -38,4 +38,4 @@ async def main(store: str, file: Path, plans: Path) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+    uvloop.run(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))

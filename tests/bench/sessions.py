@@ -66,10 +66,15 @@ def warm_up_session(options: Options) -> SessionPlan:
     return SessionPlan("______warm_up", min(max(options.histories), LONGEST_OF_EACH_CALLER))
 
 
-def needed(options: Options) -> list[SessionPlan]:
-    """All sessions of a run, short ones first."""
+def crowded_session(options: Options, store: str) -> SessionPlan:
+    """The session that is measured among many others: of the shortest length, so that loading costs little."""
+    return session_of(min(options.histories_on(store)), 0)
+
+
+def needed(options: Options, store: str) -> list[SessionPlan]:
+    """All sessions of a run on a store, short ones first."""
     writers = max(options.callers) if options.appends else 1
-    plans = {session_of(length, caller) for length in options.histories for caller in range(writers)}
+    plans = {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
     plans.add(warm_up_session(options))
     if OPERATION_PAST_ENDINGS in options.operations:
         plans |= {session_with(kind, options.ending_messages) for kind in Ending}

@@ -1,17 +1,27 @@
-"""The settings of the servers that are measured: the defaults, but for address, store and log."""
+"""The settings of the servers that are measured: the defaults, but for address, stores and log."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Final
 
 from memoryd_server.config import Settings, load_settings
 
+CROWDED: Final = "crowded"
+"""The name of a server's second store, of the same type, with many other sessions in it."""
 
-def server_settings(store: str, file: Path) -> Settings:
-    """The settings of a server on one store; `file` is the database of `sqlite`.
+
+def server_settings(store: str, url: str, crowded_url: str = "") -> Settings:
+    """The settings of a server on a store, and on a crowded one.
 
     It logs errors alone, since standard error is the bench's. That costs a call what the default costs it: calls that
     succeed are logged at DEBUG, which neither shows.
     """
-    url = f"sqlite:///{file.absolute()}" if store == "sqlite" else "memory://"
-    return load_settings({"listen": "127.0.0.1:0", "stores": {store: {"url": url}}, "log_level": "error"})
+    urls = {store: url} | ({CROWDED: crowded_url} if crowded_url else {})
+    return load_settings(
+        {
+            "listen": "127.0.0.1:0",
+            "stores": {name: {"url": url} for name, url in urls.items()},
+            "default_store": store,
+            "log_level": "error",
+        }
+    )

@@ -22,12 +22,15 @@ from tests.bench.operations import WrongAnswer
 from tests.bench.options import OPERATIONS, STORES, Options
 from tests.bench.report import bars_file
 from tests.bench.run import run
+from tests.databases.kinds import MARIADB, POSTGRESQL
 
 KEYS = {"store", "op", "history", "callers", "p50_ms", "p99_ms", "ops_per_s", "floor_ratio"}
 PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
 
 
-async def test_a_run_measures_every_operation_on_both_stores_and_finds_every_answer_right(tmp_path: Path) -> None:
+@POSTGRESQL.mark
+@MARIADB.mark
+async def test_a_run_measures_every_operation_on_every_store_and_finds_every_answer_right(tmp_path: Path) -> None:
     """WrongAnswer would end the run: each single answer is checked."""
     options = Options(
         histories=(BLOCK,),
@@ -37,6 +40,7 @@ async def test_a_run_measures_every_operation_on_both_stores_and_finds_every_ans
         slice_seconds=0.01,
         warm_up_seconds=0.01,
         ending_messages=BLOCK,
+        other_sessions=20,
         out=tmp_path / "build" / "bench.json",
     )
     printed = io.StringIO()
@@ -51,6 +55,7 @@ async def test_a_run_measures_every_operation_on_both_stores_and_finds_every_ans
         *((store, op, BLOCK) for store in STORES for op in OPERATIONS),
         *((store, op, 2 * BLOCK) for store in STORES for op in PAST_ENDINGS),
         *((f"{store}/floor", op, 0) for store in STORES for op in OPERATIONS),
+        *((store, f"{op}_among_20", BLOCK) for store in STORES if store != "in_memory" for op in OPERATIONS),
     }
     assert len(rows) == len({(row["store"], row["op"]) for row in rows})
     summary = json.loads(bars_file(options.out).read_text())

@@ -132,6 +132,8 @@ class _MariaDB(Kind):
             str(program),
             "--no-defaults",
             f"--datadir={data}",
+            # Not among others' files: names there are made from process numbers, which come again.
+            f"--tmpdir={data}",
             "--bind-address=127.0.0.1",
             f"--port={port}",
             f"--socket={data}/socket",

@@ -81,8 +81,9 @@ class OwnServer(DatabaseServer):
     It ends with the process that started it, however that ends.
     """
 
-    def __init__(self, kind: Kind) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix=f"memoryd-{kind.name}-"))
+    def __init__(self, kind: Kind, parent: Path | None = None) -> None:
+        """Its data is in a new directory in `parent`, or where temporary files are."""
+        self._directory = Path(tempfile.mkdtemp(prefix=f"memoryd-{kind.name}-", dir=parent))
         self._port = prepare(self._directory)
         super().__init__(kind, kind.local_url(self._port))
         self._pid = 0
@@ -116,6 +117,20 @@ class OwnServer(DatabaseServer):
         """Ends the server as a crash would."""
         self._end(signal.SIGKILL)
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Lets the server's processes stand still, as those of a machine that is overloaded: its connections stay open,
+        it accepts new ones, and nothing answers."""
+        os.kill(self._pid, signal.SIGSTOP)
+        stopped = [self._pid, *_children(self._pid)]
+        for process in stopped[1:]:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
+
     def _end(self, with_signal: signal.Signals) -> None:
         assert self._keeper is not None, "the server does not run"
         os.kill(self._pid, with_signal)
@@ -135,6 +150,17 @@ class OwnServer(DatabaseServer):
             self._keeper.stdin.close()
             self._reap(self._keeper)
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name in parentheses may hold anything; the parent is the second field behind it.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(stat.parent.name))
+    return found
 
 
 def prepare(directory: Path) -> int:

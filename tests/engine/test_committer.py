@@ -596,14 +596,21 @@ class TestCancelledCallers:
         monkeypatch.setattr(committer, "PATIENCE_SECONDS", 600.0)
         server = Server()
         await server.append(user("1"))
-        await server.another().append(user("2"))
+        other = server.another()
+
+        async def interfere() -> None:
+            await other.append(user("2"))
+
+        # Before the first attempt and before the one that follows at once.
+        server.store.before_commit += [interfere, interfere]
         caller = asyncio.ensure_future(server.append(user("never")))
-        await settle()
+        await settle(200)
+        assert server.committer.stats.conflicts == 2
         assert not caller.done()
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        assert (await server.append(user("3")))[0].seq == 3
+        assert (await server.append(user("4")))[0].seq == 4
         await asyncio.wait_for(server.committer.close(), 5)
 
 

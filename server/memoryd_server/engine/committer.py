@@ -43,7 +43,9 @@ LAST_WORD_SECONDS: Final = 0.1
 """How long before its deadline a change is given up, so that the caller still gets the reason."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.002
-LAST_BACKOFF_SECONDS: Final = 0.25
+LAST_BACKOFF_SECONDS: Final = 0.05
+"""The longest pause before a change that conflicted is tried again: the longer it waited, the longer others took its
+turn."""
 
 CONTENTION_RETRY_SECONDS: Final = 0.5
 """When a client may try again after contention outlived its call."""
@@ -354,15 +356,23 @@ class Committer:
 
     def _retry_later(self, ticket: _Ticket[Any]) -> None:
         ticket.attempts += 1
-        backoff = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**ticket.attempts) * self._random.random()
+        # On the record that came with the first conflict it goes on at once: that is as new as can be.
+        at_once = ticket.attempts == 1 and self.records.get(ticket.key) is not None
+        longest = 0.0 if at_once else min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**ticket.attempts)
+        backoff = longest * self._random.random()
         if time.monotonic() + backoff > ticket.patience_ends:
             if not ticket.done.done():
                 ticket.done.set_exception(contention(ticket.key))
+            return
+        if at_once:
+            self._waiting.append(ticket)
             return
         loop = asyncio.get_running_loop()
 
         def requeue() -> None:
             del self._retries[timer]
+            # Whoever stood in the way has gone on meanwhile: on the record of then, this would fail again.
+            self.records.drop(ticket.key)
             self._waiting.append(ticket)
             self._take_off()
 

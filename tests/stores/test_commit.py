@@ -234,6 +234,46 @@ class TestKnown:
         again = change_of(session.key, record, message(2), lookups=[lookup("a")])
         assert await store.commit([again]) == [Known([lookup("a")])]
 
+    async def test_refuses_what_comes_behind_in_the_same_call(self, session: Session, store: Store) -> None:
+        record = await session.commit(lookups=[lookup("a")])
+        replay = change_of(session.key, record, message(1), lookups=[lookup("a")])
+        behind = change_of(session.key, born(replay), message(2), lookups=[lookup("b")])
+        replay_behind = change_of(session.key, born(behind), message(3), lookups=[lookup("a")])
+        outcomes = await store.commit([replay, behind, replay_behind])
+        assert outcomes[:2] == [Known([lookup("a")]), Conflict()]
+        assert isinstance(outcomes[2], Conflict | Known)
+        assert await store.load(session.key) == Loaded(record)
+        assert await store.find(session.key, LookupKind.MESSAGE, ["b"]) == []
+
+    @on_shared_stores
+    async def test_is_told_rather_than_a_conflict_of_what_another_server_made(self, open_store: OpenStore) -> None:
+        """A replay that reaches another server than the first call hears the first answer, whatever came between."""
+        ours, theirs = await open_store(), await open_store()
+        first = birth(KEY, message(1), lookups=[lookup("a")])
+        assert await ours.commit([first]) == [Committed()]
+        later = change_of(KEY, born(first), message(2), lookups=[lookup("b")])
+        assert await theirs.commit([later]) == [Committed()]
+        assert await theirs.commit([birth(KEY, message(1), lookups=[lookup("a")])]) == [Known([lookup("a")])]
+        assert await ours.commit([change_of(KEY, born(first), message(2), lookups=[lookup("b")])]) == [
+            Known([lookup("b")])
+        ]
+        assert await ours.commit([change_of(KEY, born(first), message(2), lookups=[lookup("c")])]) == [Conflict()]
+
+    @on_shared_stores
+    async def test_of_one_call_that_reaches_many_servers_at_once_one_is_made(self, open_store: OpenStore) -> None:
+        servers = [await open_store() for _ in range(4)]
+        record = await Session(servers[0], KEY).commit()
+        for number in range(5):
+            change = change_of(KEY, record, message(number + 1), lookups=[lookup(f"{number}")])
+            outcomes = [outcome for [outcome] in await asyncio.gather(*(each.commit([change]) for each in servers))]
+            assert outcomes.count(Committed()) == 1
+            # Who loses a race may not see yet what the winner made, but it does when it asks again.
+            assert all(isinstance(outcome, Committed | Conflict | Known) for outcome in outcomes)
+            for server in servers:
+                assert await server.commit([change]) == [Known([lookup(f"{number}")])]
+            record = born(change)
+        assert seqs(await Session(servers[0], KEY, record).stored()) == [1, 2, 3, 4, 5]
+
 
 class TestCompleted:
     async def test_messages_of_the_same_change_are_stored_as_they_are(self, session: Session) -> None:

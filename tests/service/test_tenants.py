@@ -1,0 +1,369 @@
+"""Tenants are strangers to each other: with one's token nothing of the other's is read, changed, counted or told apart
+from what does not exist (invariant 5), by any method.
+
+Each method is called twice with the stranger's token: with names that the owner uses, and with names that nobody uses.
+The answers must be the same but for the names, and the owner must find everything as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import grpc
+import pytest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from memoryd.v1 import agent_service_pb2 as agents
+from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import session_pb2 as session
+from memoryd.v1 import store_service_pb2 as stores
+from memoryd.v1 import window_service_pb2 as window
+from memoryd_server.app import METHODS
+from memoryd_server.credentials import token_editing
+from tests.adapters import EACH_ADAPTER
+from tests.servers import ServerProcess
+from tests.service.wire import Stubs, calls, refusal_of, refused, seqs, text
+
+MARKER: Final = "only-the-owner-knows"
+"""In all that the owner stores."""
+
+STREAM_SECONDS: Final = 2
+"""How long a stream without an end is listened to: longer than a server takes to look for news."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """A server with two tenants, and the stubs of each."""
+
+    owner: Stubs
+    stranger: Stubs
+
+
+@pytest.fixture(scope="module", params=EACH_ADAPTER)
+def tenants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
+    """A server on a store of each adapter in turn."""
+    directory = tmp_path_factory.mktemp("tenants")
+    path = directory / "tokens.toml"
+    owner, stranger = (token_editing.create(path, tenant, "")[0] for tenant in ("owner", "stranger"))
+    with ExitStack() as running:
+        url = running.enter_context(request.param.data(directory))
+        flags = ("--store", f"default={url}", "--tokens-file", str(path))
+        server = ServerProcess(*flags, log=directory / "server.log")
+        running.callback(server.close)
+        yield Tenants(
+            running.enter_context(Stubs(server.address, token=owner)),
+            running.enter_context(Stubs(server.address, token=stranger)),
+        )
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a session and all that belongs to it are called."""
+
+    agent: str
+    session_id: str
+    user_id: str
+    message_id: str
+    request_id: str
+
+    @property
+    def key(self) -> session.SessionKey:
+        return session.SessionKey(agent=self.agent, session_id=self.session_id)
+
+    @property
+    def other(self) -> session.SessionKey:
+        """Another session of the agent, which nobody has."""
+        return session.SessionKey(agent=self.agent, session_id=f"{self.session_id}-other")
+
+
+_numbers = itertools.count(1)
+
+
+def new_names() -> Names:
+    """Names that nobody uses; all of one length, so that answers that quote them have one too."""
+    number = f"{next(_numbers):06}"
+    return Names(*(f"{kind}{number}" for kind in ("agent", "session", "user", "message", "request")))
+
+
+def owned(owner: Stubs, names: Names) -> Names:
+    """Gives the owner a session with these names, in which everything is used that a session can have."""
+    create = history.SessionSettings(user_id=names.user_id, labels={"label": MARKER})
+    messages = [text(MARKER, id=names.message_id), calls("call"), *(text(f"{MARKER} {n}") for n in range(8))]
+    owner.append(names.key, *messages, create=create, request_id=names.request_id)
+    settings = agents.Agent(agent=names.agent)
+    settings.policy.window.limit = 7
+    owner.agents.UpdateAgent(agents.UpdateAgentRequest(agent=settings))
+    return names
+
+
+@pytest.fixture
+def names(tenants: Tenants) -> Names:
+    """The names of a session of the owner's."""
+    return owned(tenants.owner, new_names())
+
+
+Call = Callable[[Stubs, Names], Any]
+
+CASES: Final[dict[str, Call]] = {
+    "HistoryService/AppendMessages": lambda stubs, names: stubs.histories.AppendMessages(
+        history.AppendMessagesRequest(
+            session=names.key, messages=[text("mine", id=names.message_id)], request_id=names.request_id
+        )
+    ),
+    "HistoryService/ListMessages": lambda stubs, names: stubs.histories.ListMessages(
+        history.ListMessagesRequest(session=names.key, view=history.MESSAGE_VIEW_ALL)
+    ),
+    "HistoryService/GetMessage": lambda stubs, names: stubs.histories.GetMessage(
+        history.GetMessageRequest(session=names.key, id=names.message_id)
+    ),
+    "HistoryService/GetSession": lambda stubs, names: stubs.histories.GetSession(
+        history.GetSessionRequest(session=names.key)
+    ),
+    "HistoryService/ListSessions": lambda stubs, names: [
+        stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent, user_id=user_id))
+        for agent, user_id in ((names.agent, ""), ("", names.user_id), (names.agent, names.user_id))
+    ],
+    "HistoryService/UpdateSession": lambda stubs, names: stubs.histories.UpdateSession(
+        history.UpdateSessionRequest(session=session.Session(key=names.key, user_id="mine"))
+    ),
+    "HistoryService/ClearHistory": lambda stubs, names: stubs.histories.ClearHistory(
+        history.ClearHistoryRequest(session=names.key)
+    ),
+    "HistoryService/ClearAgentHistory": lambda stubs, names: stubs.histories.ClearAgentHistory(
+        history.ClearAgentHistoryRequest(agent=names.agent)
+    ),
+    "HistoryService/RedactMessage": lambda stubs, names: stubs.histories.RedactMessage(
+        history.RedactMessageRequest(session=names.key, id=names.message_id)
+    ),
+    "HistoryService/RewindSession": lambda stubs, names: stubs.histories.RewindSession(
+        history.RewindSessionRequest(session=names.key, to_seq=0)
+    ),
+    "HistoryService/ForkSession": lambda stubs, names: stubs.histories.ForkSession(
+        history.ForkSessionRequest(source=names.key, target=names.other)
+    ),
+    "HistoryService/EraseUser": lambda stubs, names: stubs.histories.EraseUser(
+        history.EraseUserRequest(user_id=names.user_id)
+    ),
+    "HistoryService/WatchMessages": lambda stubs, names: listened(
+        stubs.histories.WatchMessages(
+            history.WatchMessagesRequest(session=names.key, after_seq=0), timeout=STREAM_SECONDS
+        )
+    ),
+    "WindowService/LoadWindow": lambda stubs, names: stubs.windows.LoadWindow(
+        window.LoadWindowRequest(session=names.key, explain=True)
+    ),
+    "WindowService/StreamWindow": lambda stubs, names: list(
+        stubs.windows.StreamWindow(window.StreamWindowRequest(session=names.key, explain=True))
+    ),
+    "AgentService/GetAgent": lambda stubs, names: stubs.agents.GetAgent(agents.GetAgentRequest(agent=names.agent)),
+    "AgentService/UpdateAgent": lambda stubs, names: stubs.agents.UpdateAgent(
+        agents.UpdateAgentRequest(agent=agents.Agent(agent=names.agent))
+    ),
+    "AgentService/ListAgents": lambda stubs, names: [
+        agent
+        for agent in stubs.agents.ListAgents(agents.ListAgentsRequest(page_size=1_000)).agents
+        if agent.agent == names.agent
+    ],
+    "StoreService/GetStore": lambda stubs, names: stubs.stores.GetStore(stores.GetStoreRequest()),
+    "StoreService/ListStores": lambda stubs, names: stubs.stores.ListStores(stores.ListStoresRequest()),
+}
+
+
+def listened(stream: Any) -> list[Any]:
+    """What a stream without an end tells within its deadline."""
+    told: list[Any] = []
+    try:
+        told.extend(stream)
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+    return told
+
+
+def answer(stubs: Stubs, call: Call, names: Names) -> str:
+    """What a call is told, with the names and the moment taken out: what may differ between names alone."""
+    try:
+        told = plain(call(stubs, names))
+    except grpc.RpcError as error:
+        refusal = refusal_of(error)
+        metadata = {name: value for name, value in refusal.metadata.items() if name != "correlation_id"}
+        told = [refusal.code.name, refusal.reason, refusal.text, metadata]
+    text_ = json.dumps(told, sort_keys=True)
+    for field, name in vars(names).items():
+        text_ = text_.replace(name, f"<{field}>")
+    return text_
+
+
+def plain(told: Any) -> Any:
+    if isinstance(told, list):
+        return [plain(each) for each in told]
+    assert isinstance(told, Message)
+    return without_moment(MessageToDict(told, always_print_fields_with_no_presence=True))
+
+
+def without_moment(value: Any) -> Any:
+    """Without times, and without what is random."""
+    if isinstance(value, list):
+        return [without_moment(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    moment = re.compile(r"(etag|resumeToken|.*Time|.*Digest)\Z")
+    return {name: without_moment(each) for name, each in value.items() if not moment.match(name)}
+
+
+READS: Final = (
+    "HistoryService/ListMessages",
+    "HistoryService/GetMessage",
+    "HistoryService/GetSession",
+    "HistoryService/ListSessions",
+    "WindowService/LoadWindow",
+    "WindowService/StreamWindow",
+    "AgentService/GetAgent",
+    "AgentService/ListAgents",
+)
+
+
+def all_of(owner: Stubs, names: Names) -> list[bytes]:
+    """All that the owner can read with these names, byte for byte."""
+    told: list[bytes] = []
+    for method in READS:
+        answers = CASES[method](owner, names)
+        told += [
+            each.SerializeToString(deterministic=True) for each in (answers if isinstance(answers, list) else [answers])
+        ]
+    return told
+
+
+def test_every_method_has_a_case() -> None:
+    ours = {method.removeprefix("/memoryd.v1.") for method in METHODS if method.startswith("/memoryd.")}
+    assert set(CASES) == ours
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_what_is_anothers_is_as_if_it_did_not_exist(tenants: Tenants, names: Names, method: str) -> None:
+    before = all_of(tenants.owner, names)
+    assert any(MARKER.encode() in each for each in before)
+
+    told = answer(tenants.stranger, CASES[method], names)
+    assert told == answer(tenants.stranger, CASES[method], new_names())
+
+    assert MARKER not in told
+    assert all_of(tenants.owner, names) == before
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_what_has_the_same_names_is_each_tenants_own(tenants: Tenants, names: Names, method: str) -> None:
+    """A stranger with a session of the same names finds, changes and counts it alone, as with names of its own."""
+    mine = new_names()
+    for each in (names, mine):
+        create = history.SessionSettings(user_id=each.user_id)
+        tenants.stranger.append(each.key, text("mine", id=each.message_id), create=create)
+    before = all_of(tenants.owner, names)
+
+    told = answer(tenants.stranger, CASES[method], names)
+    assert told == answer(tenants.stranger, CASES[method], mine)
+
+    assert MARKER not in told
+    assert all_of(tenants.owner, names) == before
+
+
+class TestTokensOfPlaces:
+    """Page and resume tokens give no access: another tenant's are what a made-up one is."""
+
+    @pytest.fixture
+    def names(self, tenants: Tenants, names: Names) -> Names:
+        """Names that both tenants use."""
+        create = history.SessionSettings(user_id=names.user_id)
+        messages = [text(f"mine {number}") for number in range(3)]
+        tenants.stranger.append(names.key, *messages, create=create)
+        tenants.stranger.append(names.other, text("mine"), create=create)
+        tenants.owner.append(names.other, text(MARKER), create=create)
+        return names
+
+    def refused_alike(self, list_: Callable[[Stubs, str], Any], tenants: Tenants) -> None:
+        token = list_(tenants.owner, "").next_page_token
+        assert token
+        assert list_(tenants.stranger, "").next_page_token
+        foreign = refused(lambda: list_(tenants.stranger, token))
+        made_up = refused(lambda: list_(tenants.stranger, token[::-1]))
+        assert foreign.reason == made_up.reason == "PAGE_TOKEN_INVALID"
+        assert foreign.text == made_up.text
+
+    def test_of_messages(self, tenants: Tenants, names: Names) -> None:
+        self.refused_alike(
+            lambda stubs, token: stubs.histories.ListMessages(
+                history.ListMessagesRequest(session=names.key, page_size=1, page_token=token)
+            ),
+            tenants,
+        )
+
+    def test_of_sessions(self, tenants: Tenants, names: Names) -> None:
+        self.refused_alike(
+            lambda stubs, token: stubs.histories.ListSessions(
+                history.ListSessionsRequest(agent=names.agent, page_size=1, page_token=token)
+            ),
+            tenants,
+        )
+
+    def test_of_agents(self, tenants: Tenants, names: Names) -> None:
+        del names
+        for stubs in (tenants.owner, tenants.stranger):
+            for _ in range(2):
+                CASES["AgentService/UpdateAgent"](stubs, new_names())
+        self.refused_alike(
+            lambda stubs, token: stubs.agents.ListAgents(agents.ListAgentsRequest(page_size=1, page_token=token)),
+            tenants,
+        )
+
+    def test_of_watches(self, tenants: Tenants, names: Names) -> None:
+        def watch(stubs: Stubs, **fields: Any) -> Any:
+            request = history.WatchMessagesRequest(session=names.key, **fields)
+            return stubs.histories.WatchMessages(request, timeout=STREAM_SECONDS)
+
+        stream = watch(tenants.owner, after_seq=0)
+        token = next(each.resume_token for each in stream if each.events)
+        stream.cancel()
+
+        def told(resume_token: str) -> str:
+            return answer(tenants.stranger, lambda stubs, _: listened(watch(stubs, resume_token=resume_token)), names)
+
+        assert told(token) == told(token[::-1])
+        assert MARKER not in told(token)
+
+
+def test_a_watch_hears_of_its_own_tenant_alone(tenants: Tenants, names: Names) -> None:
+    tenants.stranger.append(names.key, text("mine 1"))
+    request = history.WatchMessagesRequest(session=names.key, after_seq=0)
+    stream = tenants.stranger.histories.WatchMessages(request, timeout=60)
+    heard = (event for each in stream for event in each.events)
+    assert next(heard).message.content.parts[0].text == "mine 1"
+    tenants.owner.append(names.key, text(f"{MARKER} more"))
+    tenants.owner.clear(names.key)
+    tenants.stranger.append(names.key, text("mine 2"))
+    assert next(heard).message.content.parts[0].text == "mine 2"
+    stream.cancel()
+
+
+def test_lists_without_a_name_hold_ones_own(tenants: Tenants, names: Names) -> None:
+    mine = replace(new_names(), user_id=names.user_id)
+    tenants.stranger.append(mine.key, text("mine"))
+    listed = tenants.stranger.histories.ListSessions(history.ListSessionsRequest(page_size=1_000)).sessions
+    assert names.agent not in {each.key.agent for each in listed}
+    assert mine.agent in {each.key.agent for each in listed}
+    named = tenants.stranger.agents.ListAgents(agents.ListAgentsRequest(page_size=1_000)).agents
+    assert names.agent not in {each.agent for each in named}
+
+
+def test_what_a_tenant_appends_begins_a_session_of_its_own(tenants: Tenants, names: Names) -> None:
+    """Also with ids that the other tenant has used."""
+    appended = tenants.stranger.append(names.key, text("mine", id=names.message_id), request_id=names.request_id)
+    assert seqs(appended) == [1]
+    assert seqs(tenants.stranger.messages(names.key)) == [1]
+    assert len(tenants.owner.messages(names.key)) == 10

@@ -122,9 +122,9 @@ class Here:
         output = self._capsys.readouterr()
         return subprocess.CompletedProcess(arguments, status if isinstance(status, int) else 0, output.out, output.err)
 
-    def ok(self, *arguments: str, address: str) -> str:
+    def ok(self, *arguments: str, address: str, **extra: str) -> str:
         """Runs a command that must succeed. Returns: its standard output."""
-        done = self.memoryd(*arguments, address=address)
+        done = self.memoryd(*arguments, address=address, **extra)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ def test_imported_histories_equal_their_transcripts(
     for name, messages in conversations.OPENAI.items():
         assert stored(client, agent, name) == messages
         assert client.session(agent=agent, id=name).info().user_id == "ada"
+
+
+def test_imported_sessions_can_expire(server: ServerProcess, client: MemoryClient, agent: str, tmp_path: Path) -> None:
+    """Those that the import begins; the others stay as they are."""
+    client.session(agent=agent, id="old").append(user("x"))
+    client.session(agent=agent, id="old").clear()
+    path = write_lines(tmp_path / "talks.jsonl", [line("new", talk(2)), line("old", talk(2))])
+    memoryd_ok("import", str(path), "-a", agent, "--ttl", "1d 12h", address=server.address)
+    assert client.session(agent=agent, id="new").info().ttl == timedelta(days=1, hours=12)
+    assert client.session(agent=agent, id="old").info().ttl is None
 
 
 def test_anthropic_transcripts_are_imported_as_well(

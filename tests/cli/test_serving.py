@@ -99,11 +99,13 @@ def test_every_setting_has_a_flag(here: Here, command: str) -> None:
         assert f"--{name.replace('_', '-').removesuffix('s') if name == 'stores' else name.replace('_', '-')} " in told
 
 
-@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ()])
+@pytest.mark.parametrize(
+    "command", [*((name,) for name in COMMANDS), *(("token", name) for name in ("create", "list", "revoke")), ()]
+)
 def test_help_fits_a_terminal_and_gives_an_example(here: Here, command: tuple[str, ...]) -> None:
     done = here.memoryd(*command, "--help")
     assert done.returncode == 0
-    assert f"memoryd {command[0]} " if command else "memoryd demo" in done.stdout
+    assert f"memoryd {' '.join(command)} " if command else "memoryd demo" in done.stdout
     assert all(len(text) <= 80 for text in done.stdout.splitlines())
     assert not command or "For example:" in done.stdout
 

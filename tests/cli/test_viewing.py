@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -30,6 +31,27 @@ def test_sessions_are_listed_with_their_counts(here: Here, server: ServerProcess
     assert " 16 (1 open) " in lines[1]
     listed = here.ok("sessions", "-a", talk, "--json", address=server.address).splitlines()
     assert {json.loads(text)["session_id"] for text in listed} == {"talk", "empty"}
+
+
+def test_sessions_are_listed_with_their_end(
+    here: Here, server: ServerProcess, client: MemoryClient, agent: str
+) -> None:
+    """Only where one of them has an end."""
+    session = client.session(agent=agent, id="ends")
+    session.append(user("x"), create=SessionSettings(ttl=timedelta(days=3)))
+    client.session(agent=agent, id="stays").append(user("x"))
+    end = session.info().expire_time
+    assert end is not None
+    stays, ends = here.ok("sessions", "-a", agent, address=server.address, COLUMNS="200").splitlines()[1:]
+    assert ends.endswith(f"  {end.astimezone():%Y-%m-%d %H:%M}")
+    assert stays.split()[-2:] == ends.split()[-4:-2]
+    values = [
+        json.loads(text) for text in here.ok("sessions", "-a", agent, "--json", address=server.address).splitlines()
+    ]
+    assert [(value.get("ttl"), value.get("expire_time")) for value in values] == [
+        (None, None),
+        (259_200.0, end.isoformat()),
+    ]
 
 
 def test_more_sessions_than_asked_for_are_announced(
@@ -167,6 +189,11 @@ NINES = "9" * 23
         (["history", "x", "--from-seq", NINES], "'--from-seq'", "1 to 9,223,372,036,854,775,807"),
         (["history", "x", "--to-seq", NINES], "'--to-seq'", "1 to 9,223,372,036,854,775,807"),
         (["sessions", "--limit", NINES], "'--limit' / '-n'", "1 to 1,000,000,000"),
+        (["rewind", "x", "--to-seq", "-1"], "'--to-seq'", "0 to 9,223,372,036,854,775,807"),
+        (["fork", "x", "--through-seq", "0"], "'--through-seq'", "1 to 9,223,372,036,854,775,807"),
+        (["redact", "x", NINES], "'SEQ'", "1 to 9,223,372,036,854,775,807"),
+        (["import", "x", "--ttl", "0s"], "'--ttl'", "1 second to 100 years"),
+        (["import", "x", "--ttl", f"{NINES}d"], "'--ttl'", "1 second to 100 years"),
     ],
 )
 def test_an_impossible_number_is_a_usage_error(here: Here, arguments: list[str], option: str, allowed: str) -> None:

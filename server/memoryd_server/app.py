@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 MIN_PING_INTERVAL_MS: Final = 10_000
 """Clients may send keepalive pings this often (design section 9)."""
 
+PING_INTERVAL_MS: Final = 60_000
+PING_TIMEOUT_MS: Final = 20_000
+"""How often the server asks a silent connection whether anybody is there, and how long it waits: what a watcher that
+vanished without a word held is then free again."""
+
 LAME_DUCK_SECONDS: Final = 0.3
 """How long a server that drains refuses calls by itself before gRPC does: from then on, a call that was on its way is
 CANCELLED, which no client tries again."""
@@ -194,6 +199,8 @@ def build(
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.keepalive_time_ms", PING_INTERVAL_MS),
+            ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
             ("grpc.so_reuseport", 0),
         ],
     )

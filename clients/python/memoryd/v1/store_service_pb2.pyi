@@ -63,7 +63,7 @@ class Store(_message.Message):
     name: _builtins.str
     """The name in the server's settings."""
     type: _builtins.str
-    """The kind: `in_memory` or `sqlite`."""
+    """The kind: `in_memory`, `sqlite`, `postgresql` or `mysql` (MariaDB too)."""
     reachable: _builtins.bool
     """Whether it answered just now, within 2 seconds."""
     durable: _builtins.bool

@@ -46,9 +46,11 @@ def create(path: Path, tenant: str, name: str) -> tuple[str, TokenEntry]:
             if value:
                 added.add(key, value)
         added.add(tomlkit.nl())
-        entries = document.setdefault("tokens", tomlkit.aot())
+        entries = document.get("tokens") or tomlkit.aot()
         if not isinstance(entries, AoT):
             raise Unusable(f"{path} has its tokens on one line: write each as a table [[tokens]] first")
+        if not entries:
+            document["tokens"] = entries
         entries.append(added)
     return token, entry
 
@@ -65,6 +67,8 @@ def revoke(path: Path, sha256: str) -> None:
         for index, entry in enumerate(entries):
             if entry["sha256"] == sha256:
                 del entries[index]
+                if not entries:
+                    del document["tokens"]  # Its empty list would be written in front of all comments.
                 return
         raise KeyError(sha256)
 
@@ -76,10 +80,11 @@ def _changing(path: Path) -> Iterator[tomlkit.TOMLDocument]:
     with _locked(path.parent):
         content = _content(path) if path.exists() else b""
         parse(path, content)
-        document = tomlkit.parse(content.decode())
+        text = content.decode()
+        document = tomlkit.parse(text if not text or text.endswith("\n") else f"{text}\n")
         if not content:
-            for text in _HEADER:
-                document.add(tomlkit.comment(text))
+            for line in _HEADER:
+                document.add(tomlkit.comment(line))
             document.add(tomlkit.nl())
         yield document
         changed = tomlkit.dumps(document).encode()

@@ -57,7 +57,7 @@ def test_a_rewind_says_what_goes_and_takes_it(here: Here, server: ServerProcess,
     done = here.memoryd("rewind", "talk", "--to-seq", "6", "-a", talk.agent, "--yes", address=server.address)
     assert done.returncode == 0
     assert done.stderr.startswith(
-        f"This takes away 10 messages of the 16 of session talk of agent {talk.agent}, for good:"
+        f"This takes away 10 of the 16 messages of session talk of agent {talk.agent}, for good:"
     )
     shown = done.stderr.splitlines()
     assert [int(text.split()[0]) for text in shown if text.split()[0].isdigit()] == [7, 8, 9, 14, 15, 16]

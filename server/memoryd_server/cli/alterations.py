@@ -1,14 +1,15 @@
 """Forks, rewinds, redactions and erasures: telling what would go, asking, doing it, and telling what was done."""
 
 import shlex
-from collections.abc import Sequence
 from itertools import islice
 from typing import Final
+
+from rich.text import Text as Line
 
 from memoryd import LastSeqMismatch, MemoryClient, Message, MessageNotFound, Session
 from memoryd_server.cli.connecting import found_session
 from memoryd_server.cli.json_lines import print_line, session_json
-from memoryd_server.cli.listing import print_messages, session_table
+from memoryd_server.cli.listing import MessagePrinter, print_messages, session_table
 from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import Failure, confirm, counted, err, out, tell
 
@@ -53,11 +54,8 @@ def rewind_session(client: MemoryClient, session_id: str, agent: str | None, to_
     if not going.count:
         tell(out(), f"{_name(session)} has no messages after seq {to_seq}. Nothing was taken away.")
         return
-    tell(
-        err(),
-        f"This takes away {counted(going.count, 'message')} of the {info.message_count:,} of {_name(session)}, for "
-        f"good:",
-    )
+    of_all = f"{going.count:,} of the {counted(info.message_count, 'message')}"
+    tell(err(), f"This takes away {of_all} of {_name(session)}, for good:")
     going.show()
     confirm("Take them away?" if going.count > 1 else "Take it away?", yes=yes)
     try:
@@ -96,7 +94,7 @@ def redact_message(
         tell(out(), f"Message {message.seq} of {_name(session)} was redacted already, at {when}{why}.")
         return
     tell(err(), f"This takes away what message {message.seq} of {_name(session)} says, for good:")
-    _show([message])
+    print_messages(err(), [message], seq_width=len(str(message.seq)))
     confirm("Redact it?", yes=yes)
     redacted = session.redact(seq=message.seq, reason=reason)
     tell(out(), f"Redacted message {redacted.seq} of {_name(session)}.")
@@ -156,18 +154,14 @@ class _Range:
             self._last = [*self._last[1 - _ENDS :], message]
 
     def show(self) -> None:
-        between = self.count - len(self._first) - len(self._last)
-        if not between:
-            _show([*self._first, *self._last])
-            return
-        width = len(str(self._last[-1].seq))
-        _show(self._first, width)
-        tell(err(), f"{'':{width}}  … {counted(between, 'more message', 'more messages')} …", "dim")
-        _show(self._last, width)
-
-
-def _show(messages: Sequence[Message], width: int = 0) -> None:
-    print_messages(err(), messages, seq_width=width or len(str(messages[-1].seq)))
+        newest = [*self._first, *self._last][-1]
+        printer = MessagePrinter(err(), seq_width=len(str(newest.seq)), full=False)
+        for message in self._first:
+            printer.show(message)
+        if between := self.count - len(self._first) - len(self._last):
+            printer.note(None, Line(f"… {counted(between, 'more message', 'more messages')} …", "dim"))
+        for message in self._last:
+            printer.show(message)
 
 
 def _name(session: Session) -> str:

@@ -51,7 +51,7 @@ from memoryd_server.stores.sql.planned import PlannedStore
 from memoryd_server.stores.sql.pool import ConnectionPool
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.rows import Codec
-from memoryd_server.stores.sql.statements import Statements
+from memoryd_server.stores.sql.statements import KEY, Statements
 from memoryd_server.stores.sql.steps import Execute, ExecuteMany, Fetch, Insert, Plan, Step
 from memoryd_server.stores.sql.tails import Loads
 from memoryd_server.stores.sql.writes import Writes
@@ -282,7 +282,11 @@ class MariaDBStore(PlannedStore):
             case Execute(sql, parameters):
                 return await connection.execute(sql, parameters)
             case Insert(sql, parameters):
-                return await connection.insert(sql, parameters)
+                number = await connection.insert(sql, parameters)
+                if sql is self._statements.insert_session:
+                    *key, life, incarnation = parameters[: len(KEY) + 2]
+                    self._known.put(SessionKey(*key), Known(number, life, incarnation))
+                return number
             case ExecuteMany(sql, rows):
                 texts = with_rows(sql, rows) if sql.startswith("INSERT") else [with_values(sql, row) for row in rows]
                 for packet in in_packets(texts, self._packet):

@@ -19,6 +19,7 @@ READ_ONLY: Final = frozenset({1036, 1290, 1792, 1836, 4165})
 """The server takes no writes: mostly it was demoted, and its name leads to another one from now on."""
 
 _LOST: Final = "The connection to the database broke. Repeat the call; if it goes on, look at the server's log."
+_UNREACHABLE: Final = "Repeat the call; if it goes on, start the database server, or correct the store's URL."
 _NO_SPACE: Final = "The disk of the database is full: make room, then repeat the call."
 _TOO_MANY: Final = "Repeat the call later, or raise max_connections of the server, or lower `connections` of the store."
 _NOT_PRIMARY: Final = "It may have been demoted: repeat the call. Lead the store's URL to the primary server."
@@ -66,8 +67,8 @@ _ADVICE: Final = {
     1665: "Set binlog_format of the server to ROW or MIXED.",
     1927: _LOST,
     1969: "Raise max_statement_time of the server or of the user.",
-    2002: "Start the server, or correct the store's URL.",
-    2003: "Start the server, or correct the store's URL.",
+    2002: _UNREACHABLE,
+    2003: _UNREACHABLE,
     2006: _LOST,
     2013: _LOST,
     2014: _LOST,
@@ -99,7 +100,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is."""
     if isinstance(error, TimeoutError):
         return False
-    return isinstance(error, OSError) or (isinstance(error, errors.Error) and _ADVICE.get(code_of(error)) is _LOST)
+    return isinstance(error, OSError) or (isinstance(error, errors.Error) and _ADVICE.get(code_of(error)) == _LOST)
 
 
 def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
@@ -113,7 +114,7 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
             "server."
         )
     if isinstance(error, OSError):
-        return StoreUnavailable(f"The database cannot be reached. {_ADVICE[2003]}")
+        return StoreUnavailable(f"The database cannot be reached. {_UNREACHABLE}")
     code = code_of(error)
     advice = _ADVICE.get(code) if isinstance(error, errors.Error) else None
     # Not the server's own text, which may name users, keys and tables.
@@ -122,9 +123,10 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
 
 def unopenable(error: BaseException, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
     """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
-    if isinstance(error, ssl.SSLError):
+    refusal = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+    if isinstance(refusal, ssl.SSLError):
         return StoreMisconfigured(
-            f"TLS with the database failed: {error.reason or error}. Check ssl_ca, ssl_cert and ssl_key of the store's "
+            f"TLS with the database failed: {refusal}. Check ssl_ca, ssl_cert and ssl_key of the store's "
             "URL, and that its host is the one that the server's certificate names."
         )
     problem = unavailable(error, silence)

@@ -1,0 +1,639 @@
+"""What is particular to the store on MariaDB and MySQL: round trips and costs, outages, errors, settings, connections."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncmy
+import pytest
+import trustme
+from asyncmy.errors import IntegrityError
+from sqlalchemy import make_url
+
+from memoryd_server.stores.base import (
+    Change,
+    Committed,
+    Known,
+    SessionQuery,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Tail,
+)
+from memoryd_server.stores.records import SessionKey, Usability
+from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql import mariadb
+from memoryd_server.stores.sql.mariadb import MariaDBStore
+from memoryd_server.stores.sql.mariadb_commit import in_packets
+from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection, literal
+from tests.databases.kinds import MARIADB
+from tests.databases.plugin import StartDatabaseServer
+from tests.databases.servers import execute
+from tests.databases.shared import new_database
+from tests.stores.builders import BOTH, USABLE, Session, birth, born, call, change_of, lookup, message, orphan
+from tests.stores.counting_proxy import CountingProxy, counting_proxy
+
+pytestmark = MARIADB.mark
+
+KEY = SessionKey("tenant", "agent", "session")
+PLENTY = 1 << 20
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with new_database(MARIADB) as url:
+        yield url
+
+
+async def opened(url: str) -> MariaDBStore:
+    store = create_store("test", None, url)
+    assert isinstance(store, MariaDBStore)
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[MariaDBStore]:
+    store = await opened(url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def session(store: MariaDBStore) -> Session:
+    return Session(store, KEY)
+
+
+async def run(store: MariaDBStore, *texts: str) -> None:
+    """Runs statements on the connection that the store would use next."""
+    await store._with_connection(lambda connection: connection.run(*(text.encode() for text in texts)))
+
+
+async def fetch(store: MariaDBStore, sql: str) -> Sequence[tuple[Any, ...]]:
+    return await store._with_connection(lambda connection: connection.fetch(sql))
+
+
+class TestRoundTrips:
+    """(design section 5)"""
+
+    @pytest.fixture
+    async def proxy(self, url: str) -> AsyncIterator[CountingProxy]:
+        async with counting_proxy(url) as (proxy, through):
+            self.store = await opened(through)
+            self.session = Session(self.store, KEY)
+            yield proxy
+            await self.store.close()
+
+    async def trips(self, proxy: CountingProxy, call: Callable[[], Awaitable[object]]) -> int:
+        """Of a call whose like was made before on the same connection."""
+        await call()
+        before = proxy.round_trips
+        await call()
+        return proxy.round_trips - before
+
+    @pytest.mark.parametrize(
+        "tail",
+        [
+            None,
+            Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+            Tail(USABLE, 20),
+            Tail(BOTH, 20, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
+        ],
+        ids=str,
+    )
+    async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
+        await self.session.commit(*(message(seq) for seq in range(1, 101)), opening_to=2)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+
+    async def test_a_load_of_a_session_that_is_new_to_the_server_takes_one(
+        self, proxy: CountingProxy, store: MariaDBStore
+    ) -> None:
+        keys = iter([KEY._replace(session_id=f"{number}") for number in range(2)])
+        for number in range(2):
+            await Session(store, KEY._replace(session_id=f"{number}")).commit(*map(message, range(1, 31)), opening_to=1)
+        tail = Tail(USABLE, 20, opening=True, body_bytes=PLENTY)
+        assert await self.trips(proxy, lambda: self.store.load(next(keys), tail)) == 1
+
+    async def test_a_load_beside_a_large_message_takes_one(self, proxy: CountingProxy) -> None:
+        """What its largest message would take does not fit, what the window takes does."""
+        await self.session.commit(message(1, size=PLENTY), *map(message, range(2, 101)), opening_to=1)
+        tail = Tail(USABLE, 20, body_bytes=PLENTY)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+        loaded = await self.store.load(KEY, tail)
+        assert loaded is not None
+        assert [*loaded.tail] == [*map(message, range(100, 80, -1))]
+
+    async def test_a_warm_append_takes_one(self, proxy: CountingProxy) -> None:
+        await self.session.commit(call(1, usability=Usability.OPEN), lookups=[lookup("1")])
+        await self.session.commit()
+
+        async def append() -> None:
+            assert self.session.record is not None
+            seq = self.session.record.last_seq + 1
+            await self.session.commit(message(seq), completed=[1], lookups=[lookup(f"{seq}")])
+
+        assert await self.trips(proxy, append) == 1
+
+    async def test_appends_to_many_sessions_and_chains_of_them_take_one(self, proxy: CountingProxy) -> None:
+        sessions = [Session(self.store, KEY._replace(session_id=f"{number}")) for number in range(20)]
+        for each in sessions:
+            await each.commit(message(1))
+            await self.store.load(each.key, Tail(USABLE, 1))
+
+        async def append() -> None:
+            changes = []
+            for each in sessions:
+                for _ in range(3):
+                    assert each.record is not None
+                    seq = each.record.last_seq + 1
+                    changes.append(change_of(each.key, each.record, message(seq), lookups=[lookup(f"{seq}")]))
+                    each.record = changes[-1].record
+            assert await self.store.commit(changes) == [Committed()] * 60
+
+        assert await self.trips(proxy, append) == 1
+
+    @pytest.mark.parametrize("length", [1, 100], ids="{} tokens a message".format)
+    async def test_a_window_of_tokens_is_guessed_from_the_last_one(self, proxy: CountingProxy, length: int) -> None:
+        await self.session.commit(*(message(seq, tokens=length) for seq in range(1, 1_001)))
+        tail = Tail(USABLE, 100_000, 500 * length, body_bytes=PLENTY)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+        loaded = await self.store.load(KEY, tail)
+        assert loaded is not None
+        assert len(loaded.tail) == 500
+
+
+WINDOWS = (
+    Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+    Tail(BOTH, 20),
+    Tail(USABLE, 100_000, 200, opening=True, body_bytes=1500),
+)
+
+
+class TestCost:
+    """(invariant 17)"""
+
+    async def rows_read(self, store: MariaDBStore, work: Callable[[MariaDBStore], Awaitable[object]]) -> int:
+        """By the server's own count. Sorts are counted, too: of each a row for each row that is sorted."""
+        await run(store, "FLUSH STATUS")
+        await work(store)
+        counted = "variable_name LIKE 'Handler\\_read\\_%' OR variable_name IN ('Sort_rows', 'Created_tmp_disk_tables')"
+        return sum(int(value) for _, value in await fetch(store, f"SHOW SESSION STATUS WHERE {counted}"))
+
+    @pytest.mark.parametrize("is_known", [True, False], ids=["known", "new to the server"])
+    @pytest.mark.parametrize("tail", WINDOWS, ids=str)
+    async def test_of_a_load_does_not_grow_with_the_history_nor_with_what_it_skips(
+        self, store: MariaDBStore, tail: Tail, is_known: bool
+    ) -> None:
+        short, long, orphans = (Session(store, KEY._replace(session_id=name)) for name in ("s", "l", "o"))
+        await short.commit(*map(message, range(1, 101)), opening_to=1)
+        await long.commit(*map(message, range(1, 10_001)), opening_to=1)
+        await orphans.commit(*map(message, range(1, 101)), opening_to=1)
+        await orphans.commit(*map(orphan, range(101, 5_101)))
+        await orphans.commit(*(call(seq, usability=Usability.OPEN) for seq in range(5_101, 10_101)))
+        costs = []
+        for each in (short, long, orphans):
+            await store.load(each.key, tail)
+            if not is_known:
+                store._known.drop(each.key)
+            costs.append(await self.rows_read(store, lambda store, key=each.key: store.load(key, tail)))  # type: ignore[misc]
+        assert costs[0] == costs[1] < 500
+        # Windows with open groups look at as many of these as of the others.
+        assert costs[2] <= 2 * costs[0]
+
+    async def test_of_a_load_does_not_grow_with_other_sessions(self, store: MariaDBStore, session: Session) -> None:
+        await session.commit(*map(message, range(1, 101)))
+        await session.tail()
+        before = await self.rows_read(store, lambda store: store.load(KEY, WINDOWS[0]))
+        await store.commit([birth(KEY._replace(session_id=f"{n}"), message(1)) for n in range(500)])
+        assert await self.rows_read(store, lambda store: store.load(KEY, WINDOWS[0])) == before
+
+    async def test_of_an_append_does_not_grow_with_the_history(self, store: MariaDBStore) -> None:
+        costs = []
+        for length in (100, 10_000):
+            session = Session(store, KEY._replace(session_id=f"{length}"))
+            await session.commit(*map(message, range(1, length + 1)), lookups=[lookup("a")])
+            await session.commit()
+            append = lambda _, each=session, seq=length: each.commit(  # noqa: E731
+                message(seq + 1), completed=[seq], lookups=[lookup("b")]
+            )
+            costs.append(await self.rows_read(store, append))
+        assert costs[0] == costs[1] < 20
+
+    async def test_of_a_page_of_sessions_does_not_grow_with_their_number(self, store: MariaDBStore) -> None:
+        costs = []
+        for tenant, count in (("few", 30), ("many", 1_000)):
+            keys = [SessionKey(tenant, "agent", f"{number}") for number in range(count)]
+            await store.commit([birth(key, user_id="user", activity=number) for number, key in enumerate(keys)])
+            for agent, user_id in ((None, None), ("agent", None), (None, "user"), ("agent", "user")):
+                first = await store.list_sessions(SessionQuery(tenant, agent, user_id, 10))
+                second = SessionQuery(tenant, agent, user_id, 10, first.after)
+                costs.append(await self.rows_read(store, lambda store, query=second: store.list_sessions(query)))  # type: ignore[misc]
+        assert costs[:4] == costs[4:]
+        assert max(costs) < 50
+
+
+class TestCommits:
+    """Many changes in one text are each made or refused by itself."""
+
+    async def test_one_of_an_old_version_and_one_that_is_known_leave_the_others(self, store: MariaDBStore) -> None:
+        sessions = [Session(store, KEY._replace(session_id=name)) for name in ("fine", "old", "known", "unborn")]
+        records = [await each.commit(message(1), lookups=[lookup("1")]) for each in sessions[:3]]
+        for each in sessions[:3]:
+            await each.tail()
+        await sessions[1].commit(message(2))
+        changes = [
+            change_of(sessions[0].key, records[0], message(2), lookups=[lookup("2")]),
+            change_of(sessions[1].key, records[1], message(2), lookups=[lookup("2")]),
+            change_of(sessions[2].key, records[2], message(2), lookups=[lookup("2"), lookup("1")]),
+            birth(sessions[3].key, message(1)),
+        ]
+        outcomes = await store.commit(changes)
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Conflict", "Known", "Committed"]
+        assert outcomes[2] == Known([lookup("1")])
+        assert [len(await each.stored()) for each in sessions] == [2, 2, 1, 1]
+
+    async def test_a_session_that_another_server_gave_a_new_life_is_a_conflict(
+        self, store: MariaDBStore, session: Session, url: str
+    ) -> None:
+        """What this server knows of the session is of its earlier life."""
+        record = await session.commit(message(1))
+        await session.tail()
+        neighbour = await opened(url)
+        reborn = birth(KEY, message(1, content="new"))
+        assert await neighbour.commit([Change(KEY, record, reborn.record, reborn.messages)]) == [Committed()]
+        outcomes = await store.commit([change_of(KEY, record, message(2))])
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Conflict"]
+        loaded = await store.load(KEY, Tail(USABLE, 5, body_bytes=PLENTY))
+        assert loaded is not None
+        assert [*loaded.tail] == [message(1, content="new")]
+        assert await store.commit([change_of(KEY, born(reborn), message(2))]) == [Committed()]
+        await neighbour.close()
+
+    async def test_servers_with_the_same_sessions_do_not_lock_each_other_out(
+        self, store: MariaDBStore, url: str
+    ) -> None:
+        keys = [KEY._replace(session_id=f"{number}") for number in range(10)]
+        neighbour = await opened(url)
+        made = 0
+        for _ in range(10):
+            records = {}
+            for key in keys:
+                loaded = await store.load(key)
+                records[key] = loaded.record if loaded else None
+
+            def changes(order: Sequence[SessionKey], records: dict[SessionKey, Any] = records) -> list[Change]:
+                return [
+                    birth(key, message(1)) if records[key] is None else change_of(key, records[key], message(seq))
+                    for key in order
+                    for seq in [records[key].last_seq + 1 if records[key] else 1]
+                ]
+
+            outcomes = await asyncio.gather(store.commit(changes(keys)), neighbour.commit(changes(keys[::-1])))
+            made += sum(outcome == Committed() for outcome in [*outcomes[0], *outcomes[1]])
+        assert made == 100
+        await neighbour.close()
+
+    async def test_what_exceeds_a_packet_of_the_database_is_sent_in_several(
+        self, store: MariaDBStore, session: Session
+    ) -> None:
+        """A text of control characters takes six times as much as JSON, and more as a statement."""
+        content = '[{"text":"' + r"\u0001" * (PLENTY // 2) + '"}]'
+        await session.commit()
+        await session.commit()
+        stored = [message(seq, content=content, size=PLENTY // 2) for seq in range(1, 8)]
+        await session.commit(*stored, lookups=[lookup("1")])
+        assert await session.stored() == stored
+        with_known_id = change_of(KEY, session.record, *(message(seq, content=content) for seq in range(8, 15)))  # type: ignore[arg-type]
+        assert await store.commit(
+            [Change(KEY, session.record, with_known_id.record, with_known_id.messages, lookups=[lookup("1")])]
+        ) == [  # noqa: E501
+            Known([lookup("1")])
+        ]
+        assert len(await session.stored()) == 7
+
+    def test_packets_hold_as_many_statements_as_fit(self) -> None:
+        assert in_packets([b"a" * 4, b"b" * 4, b"c" * 20, b"d"], 10) == [[b"a" * 4, b"b" * 4], [b"c" * 20], [b"d"]]
+
+
+class TestOutage:
+    async def test_calls_in_between_fail_and_everything_works_again_without_a_restart(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            store = await opened(url)
+            session = Session(store, KEY)
+            await session.commit(message(1), lookups=[lookup("1")])
+            for end, seq in ((server.kill, 2), (server.stop, 3)):
+                end()
+                for work in (lambda: store.load(KEY), lambda: store.commit([birth(KEY)]), store.ping, store.now):
+                    with pytest.raises(StoreUnavailable, match="Repeat the call"):
+                        await asyncio.wait_for(work(), 10)
+                server.start()
+                await session.commit(message(seq), lookups=[lookup(f"{seq}")])
+                assert await session.tail() == [*range(seq, 0, -1)]
+            assert store.pool_status().in_use == 0
+            await store.close()
+
+    async def test_a_read_on_connections_that_a_restart_ended_does_not_fail(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            store = await opened(url)
+            await Session(store, KEY).commit(message(1))
+            await asyncio.gather(*(store.ping() for _ in range(5)))
+            server.kill()
+            server.start()
+            assert await store.load(KEY) is not None
+            await store.close()
+
+    async def test_a_silent_database_is_given_up_soon_and_used_again_when_it_speaks(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with counting_proxy(url) as (proxy, through):
+            store = await opened(through)
+            session = Session(store, KEY)
+            record = await session.commit(message(1))
+            monkeypatch.setattr(mariadb, "ANSWER_SECONDS", 0.3)
+            monkeypatch.setattr(mariadb, "CONNECT_SECONDS", 0.2)
+            proxy.fall_silent()
+            calls = [store.load(KEY, Tail(USABLE, 5)) for _ in range(30)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {StoreUnavailable}
+            with pytest.raises(StoreUnavailable, match="did not answer within"):
+                await store.commit([change_of(KEY, record, message(2))])
+            proxy.speak()
+            monkeypatch.undo()
+            assert (await store.load(KEY)) is not None
+            assert store.pool_status().in_use == store.pool_status().waiting == 0
+            await store.close()
+
+    async def test_a_lock_that_another_connection_keeps_is_waited_for_for_a_while(
+        self, store: MariaDBStore, session: Session, other: Any
+    ) -> None:
+        record = await session.commit(message(1))
+        await run(store, "SET innodb_lock_wait_timeout = 0")
+        await other.query("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="held the session for long"):
+            await store.commit([change_of(KEY, record, message(2))])
+        await other.rollback()
+        await session.commit(message(2))
+        assert await session.tail() == [2, 1]
+
+    async def test_a_server_that_takes_no_writes_is_left_for_the_one_that_does(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        """After a failover the name of the server leads to another one, the old connections to the old one."""
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            execute(
+                url, "CREATE USER memoryd", "GRANT ALL ON *.* TO memoryd", "REVOKE READ ONLY ADMIN ON *.* FROM memoryd"
+            )
+            async with counting_proxy(url.replace("root", "memoryd")) as (proxy, through):
+                store = await opened(through)
+                session = Session(store, KEY)
+                await session.commit(message(1))
+                made = proxy.connections
+                execute(url, "SET GLOBAL read_only = 1")
+                with pytest.raises(StoreUnavailable, match="primary server"):
+                    await session.commit(message(2))
+                execute(url, "SET GLOBAL read_only = 0")
+                await session.commit(message(2))
+                assert proxy.connections > made
+                await store.close()
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[Any]:
+    """A connection of somebody else."""
+    of = make_url(url)
+    driver = await asyncmy.connect(host=of.host, port=of.port, user=of.username, database=of.database, autocommit=True)
+    yield driver
+    await driver.ensure_closed()
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():  # noqa: ASYNC110 - another process makes it so
+            await asyncio.sleep(0.01)
+
+
+class TestCancellation:
+    """A cancelled call leaks nothing and leaves no partial write (invariant 16)."""
+
+    async def test_of_200_calls_leaves_the_connections_whole(self, store: MariaDBStore, session: Session) -> None:
+        await session.commit(*map(message, range(1, 201)))
+        await session.tail()
+        for number in range(200):
+            assert session.record is not None
+            change = change_of(KEY, session.record, message(201), message(202), lookups=[lookup("a")])
+            calls = [
+                asyncio.create_task(store.load(KEY, Tail(USABLE, 50, body_bytes=PLENTY))),
+                asyncio.create_task(store.commit([change]) if number % 10 == 0 else store.ping()),
+            ]
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+            for each in calls:
+                each.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*(store.ping() for _ in range(50)))
+        status = store.pool_status()
+        assert (status.in_use, status.waiting) == (0, 0)
+        assert await session.tail(messages=2) in ([200, 199], [202, 201])
+
+    async def test_in_a_transaction_ends_it(self, store: MariaDBStore, session: Session, url: str, other: Any) -> None:
+        await session.commit(message(1))
+        await other.query("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        assert session.record is not None
+        running = asyncio.create_task(store.commit([change_of(KEY, session.record, message(2), reopened=[1])]))
+        waiting = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        await until(lambda: execute(url, waiting))
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await other.rollback()
+        database = url.rpartition("/")[2]
+        in_transaction = f"""
+            SELECT 1 FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id
+            WHERE db = '{database}' AND id <> CONNECTION_ID()"""
+        await until(lambda: not execute(url, in_transaction))
+        assert await session.tail() == [1]
+
+
+class TestConnections:
+    async def test_are_made_when_they_are_needed_and_are_bounded(self, url: str) -> None:
+        async with counting_proxy(url) as (proxy, through):
+            store = await opened(through)
+            for _ in range(5):
+                await store.ping()
+            few = proxy.connections
+            await asyncio.gather(*(store.load(KEY) for _ in range(200)))
+            assert few <= 3
+            assert proxy.connections <= few + mariadb.CONNECTIONS
+            await store.close()
+
+    async def test_a_closed_store_is_unavailable(self, store: MariaDBStore) -> None:
+        await store.close()
+        for work in (store.ping(), store.load(KEY), store.commit([birth(KEY)])):
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await work
+
+
+class TestErrors:
+    async def test_a_fault_of_ours_surfaces_as_it_is(self, store: MariaDBStore, session: Session) -> None:
+        await session.commit(message(1))
+        with pytest.raises(IntegrityError):
+            await session.commit(message(1))
+        assert await session.stored() == [message(1)]
+        await session.commit(message(2))
+
+    @pytest.mark.parametrize(
+        ("change", "error", "text"),
+        [
+            (lambda url: f"{url}_missing", StoreMisconfigured, "Create the database"),
+            (lambda url: url.rpartition(":")[0] + ":1/nothing", StoreUnavailable, "cannot be reached|Start the server"),
+            (lambda url: url.replace("root", "nobody:sesame"), StoreMisconfigured, "right password"),
+            (lambda url: f"{url}?isolation=none", StoreMisconfigured, "sets isolation, which memoryd does not know"),
+            (lambda url: f"{url}?charset=latin1", StoreMisconfigured, "speaks utf8mb4 alone"),
+            (lambda url: f"{url}?ssl_ca=/no/such/file", StoreMisconfigured, "cannot be used"),
+        ],
+        ids=["no database", "no server", "no such user", "unknown option", "character set", "no certificate"],
+    )
+    async def test_what_keeps_a_store_from_opening_is_said(
+        self, url: str, change: Callable[[str], str], error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text) as raised:
+            await create_store("test", None, change(url)).open()
+        assert "sesame" not in str(raised.value)
+
+
+class TestSettings:
+    async def test_of_the_server_change_no_meaning(self, start_database_server: StartDatabaseServer) -> None:
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            execute(
+                url,
+                "SET GLOBAL sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH'",
+                "SET GLOBAL sql_select_limit = 1, GLOBAL sql_safe_updates = 1, GLOBAL completion_type = 1",
+                "SET GLOBAL tx_isolation = 'SERIALIZABLE', GLOBAL time_zone = '+05:30'",
+                "SET GLOBAL init_connect = 'SET NAMES latin1', GLOBAL autocommit = 0",
+            )
+            store = await opened(url)
+            session = Session(store, KEY)
+            stored = [message(seq, metadata="it's a \\ \" \0 \x1a \n 😀 é") for seq in range(1, 4)]
+            await session.commit()
+            await session.commit()
+            await session.commit(*stored)
+            assert await session.stored() == stored
+            assert await session.tail() == [3, 2, 1]
+            neighbour = await opened(url)
+            assert await Session(neighbour, KEY).stored() == stored
+            await neighbour.close()
+            await run(store, "SET GLOBAL completion_type = 0, GLOBAL autocommit = 1, GLOBAL sql_select_limit = DEFAULT")
+            await store.close()
+
+    @pytest.mark.parametrize(
+        ("setting", "text"),
+        [
+            ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit to 1"),
+            ("innodb_flush_log_at_trx_commit = 1", ""),
+        ],
+    )
+    async def test_that_may_lose_commits_are_told(
+        self, start_database_server: StartDatabaseServer, setting: str, text: str
+    ) -> None:
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            execute(url, f"SET GLOBAL {setting}")
+            store = create_store("test", None, url)
+            info = await store.open()
+            await store.close()
+            capability = next(each for each in info.capabilities if each.name == "durable")
+            assert info.durable == capability.supported == (not text)
+            assert text in capability.reason
+
+    async def test_of_a_packet_that_no_message_fits_into_are_refused(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(MARIADB)
+        with server.new_database() as url:
+            execute(url, "SET GLOBAL max_allowed_packet = 1048576")
+            with pytest.raises(StoreMisconfigured, match="max_allowed_packet"):
+                await create_store("test", None, url).open()
+
+    async def test_tables_are_utf8mb4_whatever_the_default_is(self, store: MariaDBStore, url: str) -> None:
+        charsets = execute(
+            url,
+            "SELECT DISTINCT character_set_name FROM information_schema.columns WHERE table_schema = DATABASE()"
+            " AND character_set_name IS NOT NULL AND table_name <> 'memoryd_schema'",
+        )
+        assert charsets == [("utf8mb4",)]
+
+
+class TestLiterals:
+    @pytest.mark.parametrize(
+        "value",
+        [None, 0, -(2**63), "", "it's", "\\", "\\'; DROP TABLE x; --", '\0\x1a\n\r"%?', "😀 é", b"", bytes(range(256))],
+    )
+    async def test_come_back_as_they_were(self, store: MariaDBStore, value: object) -> None:
+        async def echo(connection: MariaDBConnection) -> object:
+            await connection.run(b"SET @value = " + literal(value))
+            ((found,),) = await connection.fetch("SELECT @value")
+            return found
+
+        found = await store._with_connection(echo)
+        assert found == value or (isinstance(value, bytes) and isinstance(found, bytes) and found == value)
+
+
+@pytest.fixture
+def readable_directory() -> Iterator[Path]:
+    """A directory that the user of the database server can read."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+class _MariaDBWithTLS(type(MARIADB)):  # type: ignore[misc]
+    """A server that lets nobody in without TLS."""
+
+    options: Sequence[str] = ()
+
+    def serve_command(self, *arguments: Any) -> list[str]:
+        return [*super().serve_command(*arguments), *self.options]
+
+
+class TestTLS:
+    async def test_verifies_the_server_by_the_given_authority(
+        self, start_database_server: StartDatabaseServer, readable_directory: Path
+    ) -> None:
+        directory = readable_directory
+        authority, other_authority = trustme.CA(), trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1")
+        files = {name: directory / f"{name}.pem" for name in ("ca", "other", "cert", "key")}
+        authority.cert_pem.write_to_path(files["ca"])
+        other_authority.cert_pem.write_to_path(files["other"])
+        certificate.cert_chain_pems[0].write_to_path(files["cert"])
+        certificate.private_key_pem.write_to_path(files["key"])
+        for path in files.values():
+            path.chmod(0o644)
+        kind = _MariaDBWithTLS()
+        kind.options = [f"--ssl-cert={files['cert']}", f"--ssl-key={files['key']}"]
+        server = start_database_server(kind)
+        with server.new_database() as url:
+            execute(url, "CREATE USER secure REQUIRE SSL", "GRANT ALL ON *.* TO secure")
+            secure = url.replace("root", "secure")
+            with pytest.raises(StoreMisconfigured):
+                await create_store("test", None, secure).open()
+            with pytest.raises(StoreMisconfigured, match="TLS with the database failed"):
+                await create_store("test", None, f"{secure}?ssl_ca={files['other']}").open()
+            store = await opened(f"{secure}?ssl_ca={files['ca']}")
+            session = Session(store, KEY)
+            await session.commit(message(1))
+            assert await session.stored() == [message(1)]
+            await store.close()

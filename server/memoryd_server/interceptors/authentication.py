@@ -22,7 +22,7 @@ DEFAULT_TENANT: Final = "default"
 _HEALTH: Final = "/grpc.health.v1."
 """Whoever watches over a server need not know its data."""
 
-_SCHEME: Final = "bearer "
+_SCHEME: Final = "bearer"
 
 
 class Authentication(WrappingInterceptor):
@@ -79,10 +79,11 @@ class Authentication(WrappingInterceptor):
                 "token, commands as --token-file or MEMORYD_TOKEN, and the server's operator makes one with `memoryd "
                 "token create`",
             )
-        entry = None
-        if len(authorization) == 1 and authorization[0][: len(_SCHEME)].lower() == _SCHEME:
-            assert self._tokens is not None
-            entry = self._tokens.current.get(digest_of(authorization[0][len(_SCHEME) :].strip()))
+        assert self._tokens is not None
+        scheme, _, token = authorization[0].partition(" ")
+        if len(authorization) > 1 or scheme.lower() != _SCHEME:
+            raise _invalid()
+        entry = self._tokens.current.get(digest_of(token))
         if entry is None:
             raise _invalid()
         return entry

@@ -34,7 +34,6 @@ from typing import Final
 
 from tests.service.sequential_model import Answer, Call, Copy, Fork, State, birth, copy, step
 
-
 MOST_CONFIGURATIONS: Final = 1_000_000
 """Bounds a search to a few minutes; histories of the tests need a few thousand."""
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from memoryd_server.stores.base import (
     Change,
     Committed,
@@ -33,6 +35,7 @@ from memoryd_server.stores.records import (
     Usability,
     replace,
 )
+from memoryd_server.stores.walk import bare
 
 TIME = 1_700_000_000_000_000
 """Some microsecond."""
@@ -298,3 +301,8 @@ async def erased(store: Store, user_id: str, tenant: str = "tenant", limit: int 
     while (deleted := await store.erase(tenant, user_id, limit)).total:
         total += deleted
     return total
+
+
+def undoable(stored: StoredMessage) -> Entry:
+    """The entry of a message as `list_entries` answers it."""
+    return msgspec.structs.replace(bare(stored), undo=stored.undo)

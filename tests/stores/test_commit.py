@@ -35,6 +35,7 @@ from tests.stores.builders import (
     orphan,
     result,
     seqs,
+    undoable,
 )
 from tests.stores.conftest import NewSession, OpenStore
 
@@ -422,7 +423,7 @@ class TestReplaced:
         loaded = await session.load(usabilities=[Usability.OPEN], body_bytes=1 << 20)
         assert loaded.tail[0] == after
         assert list(await store.list_unusable(session.key, [Usability.OPEN], 1)) == [bare(after)]
-        assert await store.list_entries(session.key, record.incarnation, 2, 2, 1) == (record, [bare(after)])
+        assert await store.list_entries(session.key, record.incarnation, 2, 2, 1) == (record, [undoable(after)])
 
     async def test_leaves_the_others_as_they_are(self, session: Session, new_session: NewSession) -> None:
         other = new_session("other")

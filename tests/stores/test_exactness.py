@@ -31,7 +31,7 @@ from memoryd_server.stores.records import (
 )
 from memoryd_server.stores.walk import bare
 from tests.adapters import EACH_SHARED_ADAPTER
-from tests.stores.builders import TIME, Session, lookup, message, new_incarnation
+from tests.stores.builders import TIME, Session, grown, lookup, message, new_incarnation, new_record, undoable
 from tests.stores.conftest import NewSession, OpenStore
 
 TEXTS = {
@@ -62,7 +62,7 @@ async def assert_everywhere(session: Session, record: Record, sent: StoredMessag
     assert (await session.load(body_bytes=1 << 30)).tail == [sent]
     assert (await session.load()).tail == [bare(sent)]
     assert await store.read(session.key, record.incarnation, [1]) == (record, [sent])
-    assert await store.list_entries(session.key, record.incarnation, 1, 1, 1) == (record, [bare(sent)])
+    assert await store.list_entries(session.key, record.incarnation, 1, 1, 1) == (record, [undoable(sent)])
     assert await store.list_unusable(session.key, [sent.usability], 1) == [bare(sent)]
 
 
@@ -103,7 +103,7 @@ class TestTexts:
         due = await store.now() + 3_600_000_000
         staging = await store.begin_staging("tenant", "user", due)
         await store.stage(staging, [sent], [sent_lookup], due)
-        record = await session.commit(staging=staging, last_seq=1)
+        record = await session.commit(staging=staging, **grown(new_record(), [sent]))
         await assert_everywhere(session, record, sent)
         assert await store.find(session.key, LookupKind.MESSAGE, ["m"]) == [sent_lookup]
 

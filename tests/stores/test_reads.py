@@ -9,7 +9,7 @@ import pytest
 from memoryd_server.stores.base import MessageQuery, Store
 from memoryd_server.stores.records import Entry, LookupKind, Role, SessionKey, Usability
 from memoryd_server.stores.walk import bare
-from tests.stores.builders import Session, call, lookup, message, new_incarnation, orphan, result, seqs
+from tests.stores.builders import Session, call, lookup, message, new_incarnation, orphan, result, seqs, undoable
 from tests.stores.conftest import NewSession
 
 UNKNOWN = SessionKey("tenant", "agent", "unknown")
@@ -185,7 +185,7 @@ class TestListEntries:
     async def test_answers_bare_entries_newest_first_by_seq(self, session: Session) -> None:
         """Not in reading order: a rewind takes away what came last."""
         entries = await self.entries(session, 1, 10)
-        assert entries == [bare(stored) for stored in reversed(await session.stored())]
+        assert entries == [undoable(stored) for stored in reversed(await session.stored())]
         assert {type(entry) for entry in entries} == {Entry}
         assert [entry.undo for entry in entries if entry.undo] == ["of 6", "of 4", '{"of":2}', "of 1"]
 

@@ -363,7 +363,8 @@ class HistoryStore(ABC):
         self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
     ) -> tuple[Record, Sequence[Entry]] | None:
         """Reads bare entries with a seq in the range, both ends included, newest first by seq, ORPHAN and OPEN ones
-        included, of one moment with the record. Reads no body.
+        included, of one moment with the record. Reads no body. These entries tell their `undo`, which is empty in the
+        bare ones of other reads.
 
         Returns: None when there is no such session or it has another incarnation.
         Raises: StoreUnavailable.

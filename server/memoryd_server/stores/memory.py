@@ -260,7 +260,9 @@ class InMemoryStore(Store):
         if life is None:
             return None
         walk = life.walk_by_seq(from_seq, to_seq, descending=True)
-        return life.record, [bare(message) for message in islice(walk, limit)]
+        return life.record, [
+            msgspec.structs.replace(bare(message), undo=message.undo) for message in islice(walk, limit)
+        ]
 
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         life = self._living(key)

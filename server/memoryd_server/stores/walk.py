@@ -105,7 +105,7 @@ def bodies_fit(tail: Iterable[Entry], opening: Iterable[Entry], body_bytes: int)
 
 
 def bare(entry: Entry) -> Entry:
-    """The entry without its body."""
+    """The entry without its body, and without `undo`, which no window asks for."""
     return Entry(
         entry.seq,
         entry.head,
@@ -117,5 +117,4 @@ def bare(entry: Entry) -> Entry:
         entry.calls,
         entry.answers,
         entry.prior_user,
-        entry.undo,
     )

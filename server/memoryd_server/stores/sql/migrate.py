@@ -10,8 +10,9 @@ from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
 
 
-def upgrade(connection: Connection) -> None:
-    """Runs the missing migrations in the transaction that the connection is in, which keeps every other server out.
+def upgrade(connection: Connection, revision_to: str = "head") -> None:
+    """Runs the missing migrations in the transaction that the connection is in, while no other server does: the caller
+    sees to that.
 
     Raises: StoreMisconfigured when the schema is one that this version of memoryd does not know.
     """
@@ -35,7 +36,7 @@ def upgrade(connection: Connection) -> None:
                 f"The database has schema {revision}, which is newer than this memoryd with its schema {REVISION}. "
                 "Upgrade memoryd, or give it another database."
             ) from None
-    command.upgrade(config, "head")
+    command.upgrade(config, revision_to)
 
 
 def _revision(connection: Connection) -> str | None:

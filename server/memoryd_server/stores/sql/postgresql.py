@@ -40,6 +40,7 @@ from memoryd_server.stores.sql.postgresql_errors import FAILURES, ROLLED_BACK, i
 from memoryd_server.stores.sql.postgresql_statements import AppendStatement, PostgreSQLLoadStatements
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.rows import Codec, Row, message_of, row_of_message
+from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Execute, Fetch, Insert, Plan
 from memoryd_server.stores.sql.tails import Loads
@@ -298,6 +299,7 @@ class PostgreSQLStore(PlannedStore):
                 except FAILURES as error:
                     if not repeatable or not is_lost(error):
                         raise
+                self._pool.drop_free()
                 return await self._with_one_connection(call)
         except FAILURES as error:
             problem = unavailable(error, ANSWER_SECONDS)
@@ -337,6 +339,9 @@ class PostgreSQLStore(PlannedStore):
             )
 
     async def _migrate(self) -> None:
+        if await self._with_connection(_revision) == REVISION:
+            return  # Which spares the start SQLAlchemy's engine.
+
         async def connect() -> Driver:
             return await self._connect_driver({"application_name": "memoryd", "lock_timeout": f"{MIGRATION_SECONDS}s"})
 
@@ -354,6 +359,14 @@ class PostgreSQLStore(PlannedStore):
         sql = "SELECT name || ' = ' || setting FROM pg_settings WHERE name = ANY($1) AND setting = 'off' ORDER BY name"
         rows = await self._with_connection(lambda driver: driver.fetch(sql, names))
         return [text for (text,) in rows]
+
+
+async def _revision(driver: Driver) -> str | None:
+    """The revision of the schema; None for a database that holds none."""
+    if await driver.fetchval("SELECT to_regclass($1)", REVISION_TABLE) is None:
+        return None
+    revision: str | None = await driver.fetchval(f"SELECT version_num FROM {REVISION_TABLE}")
+    return revision
 
 
 async def _in_transaction(driver: Driver, begin: str, plan: Plan[Result]) -> Result:

@@ -9,7 +9,14 @@ from asyncpg import exceptions
 
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
 
-FAILURES: Final = (OSError, TimeoutError, exceptions.PostgresError, exceptions.InterfaceError)
+FAILURES: Final = (
+    OSError,
+    TimeoutError,
+    exceptions.PostgresError,
+    exceptions.InterfaceError,
+    # What the driver raises when a connection breaks at an awkward moment.
+    exceptions.InternalClientError,
+)
 """What a call may raise when the database or the way to it fails."""
 
 ROLLED_BACK: Final = (
@@ -64,7 +71,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is of no use any more."""
     if isinstance(error, exceptions.InterfaceError):
         return not isinstance(error, ValueError)  # That is a value that does not fit.
-    return isinstance(error, (OSError, *_ENDINGS))
+    return isinstance(error, (OSError, exceptions.InternalClientError, *_ENDINGS))
 
 
 def unavailable(error: BaseException, seconds: float) -> StoreUnavailable | None:

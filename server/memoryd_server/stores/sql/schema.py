@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    literal_column,
 )
 
 from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
@@ -60,8 +61,19 @@ sessions = Table(
     **TABLE_OPTIONS,
     **OFTEN_UPDATED,
 )
-Index("memoryd_sessions_of_tenant", sessions.c.tenant, sessions.c.activity, sessions.c.id)
-Index("memoryd_sessions_of_agent", sessions.c.tenant, sessions.c.agent, sessions.c.activity, sessions.c.id)
+# PostgreSQL uses a partial index only for statements that say what it holds: so lists do, and none of these indexes
+# comes into question where the key leads to one row, whatever the database believes of its tables.
+_LISTED: Final = sessions.c.tenant != literal_column("''")
+Index(
+    "memoryd_sessions_of_tenant",
+    *(sessions.c.tenant, sessions.c.activity, sessions.c.id),
+    postgresql_where=_LISTED,
+)
+Index(
+    "memoryd_sessions_of_agent",
+    *(sessions.c.tenant, sessions.c.agent, sessions.c.activity, sessions.c.id),
+    postgresql_where=_LISTED,
+)
 Index(
     "memoryd_sessions_of_user",
     sessions.c.tenant,
@@ -123,6 +135,8 @@ Index(
     messages.c.head,
     messages.c.position,
     messages.c.seq,
+    # All are: but only statements about a usability come into question for it.
+    postgresql_where=messages.c.usability.is_not(None),
 )
 
 lookups = Table(

@@ -186,11 +186,13 @@ class Statements:
             .order_by(s.activity.desc(), s.id.desc())
         )
         place = ("tenant", "activity", "id")
+        # As the indexes of tenants and agents say of their rows (`schema`): those of stagings are none of them.
+        listed_by_name = s.tenant != literal_column("''")
         of_agent, of_user = s.agent == bindparam("agent"), s.user_id == bindparam("user_id")
         # The sessions of a user are few, those of an agent many: the expression keeps the agent's index out of it.
         of_agent_too = s.agent.concat(literal_column("''")) == bindparam("agent")
-        self.list_sessions_of_tenant = compiled(listed, *place, "limit")
-        self.list_sessions_of_agent = compiled(listed.where(of_agent), *place, "agent", "limit")
+        self.list_sessions_of_tenant = compiled(listed.where(listed_by_name), *place, "limit")
+        self.list_sessions_of_agent = compiled(listed.where(listed_by_name, of_agent), *place, "agent", "limit")
         self.list_sessions_of_user = compiled(listed.where(of_user), *place, "user_id", "limit")
         self.list_sessions_of_user_and_agent = compiled(
             listed.where(of_user, of_agent_too), *place, "user_id", "agent", "limit"

@@ -10,7 +10,8 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=REVISION_TABLE,
-    # SQLite can roll back changes of a schema, which Alembic does not rely on by itself.
+    # SQLite can roll back changes of a schema, which Alembic does not rely on by itself. MySQL cannot: there, steps may
+    # be taken again (`ddl`).
     transactional_ddl=True,
 )
 with context.begin_transaction():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from memoryd_server.stores.sql.ddl import create_index, create_table
 from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
 
 revision = "0001"
@@ -15,7 +16,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Makes the tables and their indexes."""
-    op.create_table(
+    create_table(
         "memoryd_sessions",
         sa.Column("id", number(), primary_key=True, autoincrement=True),
         sa.Column("tenant", exact(), nullable=False),
@@ -33,23 +34,33 @@ def upgrade() -> None:
         **TABLE_OPTIONS,
         **OFTEN_UPDATED,
     )
-    op.create_index("memoryd_sessions_of_tenant", "memoryd_sessions", ["tenant", "activity", "id"])
-    op.create_index("memoryd_sessions_of_agent", "memoryd_sessions", ["tenant", "agent", "activity", "id"])
-    op.create_index(
+    create_index(
+        "memoryd_sessions_of_tenant",
+        "memoryd_sessions",
+        ["tenant", "activity", "id"],
+        postgresql_where=sa.text("tenant <> ''"),
+    )
+    create_index(
+        "memoryd_sessions_of_agent",
+        "memoryd_sessions",
+        ["tenant", "agent", "activity", "id"],
+        postgresql_where=sa.text("tenant <> ''"),
+    )
+    create_index(
         "memoryd_sessions_of_user",
         "memoryd_sessions",
         ["tenant", "user_id", "activity", "id"],
         sqlite_where=sa.text("user_id IS NOT NULL"),
         postgresql_where=sa.text("user_id IS NOT NULL"),
     )
-    op.create_index(
+    create_index(
         "memoryd_sessions_purgeable",
         "memoryd_sessions",
         ["removed_at"],
         sqlite_where=sa.text("removed_at IS NOT NULL"),
         postgresql_where=sa.text("removed_at IS NOT NULL"),
     )
-    op.create_table(
+    create_table(
         "memoryd_messages",
         sa.Column("session", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("life", sa.Integer, primary_key=True, autoincrement=False),
@@ -73,12 +84,13 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_index(
+    create_index(
         "memoryd_messages_in_reading_order",
         "memoryd_messages",
         ["session", "life", "usability", "head", "position", "seq"],
+        postgresql_where=sa.text("usability IS NOT NULL"),
     )
-    op.create_table(
+    create_table(
         "memoryd_lookups",
         sa.Column("session", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("kind", sa.SmallInteger, primary_key=True, autoincrement=False),
@@ -89,7 +101,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_table(
+    create_table(
         "memoryd_agents",
         sa.Column("tenant", exact(), primary_key=True),
         sa.Column("agent", exact(), primary_key=True),
@@ -99,7 +111,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_table(
+    create_table(
         "memoryd_meta",
         sa.Column("name", exact(64), primary_key=True),
         sa.Column("value", sa.LargeBinary, nullable=False),

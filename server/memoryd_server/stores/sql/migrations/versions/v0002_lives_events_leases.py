@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from memoryd_server.stores.sql.ddl import add_column, create_index, create_table
 from memoryd_server.stores.sql.types import TABLE_OPTIONS, exact, long_text
 
 revision = "0002"
@@ -20,18 +21,18 @@ depends_on = None
 def upgrade() -> None:
     """Adds columns, tables and indexes."""
     for name in ("first_seq", "opening_to", "bytes", "largest", "expires_at"):
-        op.add_column("memoryd_sessions", sa.Column(name, sa.BigInteger))
+        add_column("memoryd_sessions", sa.Column(name, sa.BigInteger))
     for name in ("undo", "redaction"):
-        op.add_column("memoryd_messages", sa.Column(name, long_text()))
-    op.add_column("memoryd_lookups", sa.Column("life", sa.Integer, nullable=False, server_default="1"))
-    op.create_index(
+        add_column("memoryd_messages", sa.Column(name, long_text()))
+    add_column("memoryd_lookups", sa.Column("life", sa.Integer, nullable=False, server_default="1"))
+    create_index(
         "memoryd_sessions_expiring",
         "memoryd_sessions",
         ["expires_at"],
         sqlite_where=sa.text("expires_at IS NOT NULL"),
         postgresql_where=sa.text("expires_at IS NOT NULL"),
     )
-    op.create_table(
+    create_table(
         "memoryd_dead_names",
         sa.Column("session", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("life", sa.Integer, nullable=False),
@@ -42,9 +43,9 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_index("memoryd_dead_names_key", "memoryd_dead_names", ["tenant", "agent", "session_id"])
-    op.create_index("memoryd_dead_names_due", "memoryd_dead_names", ["died_at"])
-    op.create_table(
+    create_index("memoryd_dead_names_key", "memoryd_dead_names", ["tenant", "agent", "session_id"])
+    create_index("memoryd_dead_names_due", "memoryd_dead_names", ["died_at"])
+    create_table(
         "memoryd_leftovers",
         sa.Column("session", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("life", sa.Integer, primary_key=True, autoincrement=False),
@@ -55,9 +56,9 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_index("memoryd_leftovers_of_user", "memoryd_leftovers", ["tenant", "user_id"])
-    op.create_index("memoryd_leftovers_due", "memoryd_leftovers", ["due"])
-    op.create_table(
+    create_index("memoryd_leftovers_of_user", "memoryd_leftovers", ["tenant", "user_id"])
+    create_index("memoryd_leftovers_due", "memoryd_leftovers", ["due"])
+    create_table(
         "memoryd_events",
         sa.Column("session", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("life", sa.Integer, primary_key=True, autoincrement=False),
@@ -72,8 +73,8 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
         **TABLE_OPTIONS,
     )
-    op.create_index("memoryd_events_by_age", "memoryd_events", ["created"])
-    op.create_table(
+    create_index("memoryd_events_by_age", "memoryd_events", ["created"])
+    create_table(
         "memoryd_leases",
         sa.Column("name", exact(), primary_key=True),
         sa.Column("holder", exact(), nullable=False),

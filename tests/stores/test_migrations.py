@@ -1,0 +1,243 @@
+"""From an empty database, and from an older schema while a server of it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import NullPool, create_engine, make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from memoryd_server.stores.base import Conflict, Store, StoreMisconfigured
+from memoryd_server.stores.records import (
+    LookupKind,
+    Record,
+    RemovedRange,
+    Role,
+    SessionKey,
+    StoredMessage,
+    decode_record,
+    encode_record,
+    replace,
+)
+from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql.migrate import upgrade
+from tests.adapters import EACH_SHARED_ADAPTER, Adapter
+from tests.databases.kinds import KINDS
+from tests.databases.servers import execute
+from tests.stores.builders import USABLE, Session, change_of, lookup, message, new_record, seqs
+from tests.stores.conftest import OpenStore
+
+pytestmark = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
+
+KEY = SessionKey("tenant", "agent", "session")
+SERVERS = 10
+
+
+def run_sql(url: str, *statements: str) -> Sequence[Any]:
+    """Runs statements on a database. Returns: the rows of the last one."""
+    if not url.startswith("sqlite"):
+        return execute(url, *statements)
+    connection = sqlite3.connect(make_url(url).database or "", isolation_level=None, timeout=30)
+    try:
+        for statement in statements[:-1]:
+            connection.execute(statement)
+        return connection.execute(statements[-1]).fetchall()
+    finally:
+        connection.close()
+
+
+async def make_schema(url: str, revision: str) -> None:
+    """Makes the schema of an older memoryd, with its own migrations."""
+    if url.startswith("sqlite"):
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            upgrade(connection, revision)
+        engine.dispose()
+        return
+    driver = next(kind.driver for kind in KINDS if kind.driver.startswith(make_url(url).get_backend_name()))
+    async_engine = create_async_engine(make_url(url).set(drivername=driver), poolclass=NullPool)
+    async with async_engine.begin() as async_connection:
+        await async_connection.run_sync(upgrade, revision)
+    await async_engine.dispose()
+
+
+class OldServer:
+    """What a server of schema 0001 does, with its statements."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self) -> tuple[int, Record]:
+        [(number, text)] = run_sql(self._url, f"SELECT id, record FROM memoryd_sessions WHERE {self._of_key()}")
+        return number, decode_record(text)
+
+    def be_born(self, *messages: StoredMessage) -> None:
+        record = new_record(last_seq=messages[-1].seq, messages=len(messages), bytes=10_000, largest=100)
+        values = (*KEY, 1, record.incarnation, record.version, record.activity, None, None, encode_record(record))
+        columns = "tenant, agent, session_id, life, incarnation, version, activity, user_id, removed_at, record"
+        run_sql(self._url, f"INSERT INTO memoryd_sessions ({columns}) VALUES {literals(values)}")
+        number, _ = self.read()
+        self._insert(number, messages)
+
+    def append(self, *messages: StoredMessage, **fields: Any) -> bool:
+        """Returns: whether no other server came between."""
+        number, record = self.read()
+        # It knows nothing of newer fields, and drops them.
+        changed = replace(record, version=record.version + 1, **{"last_seq": messages[-1].seq, **fields})
+        run_sql(
+            self._url,
+            f"UPDATE memoryd_sessions SET version = {changed.version}, record = {literal(encode_record(changed))} "
+            f"WHERE id = {number} AND version = {record.version}",
+        )
+        _, now = self.read()
+        if now != changed:
+            return False
+        self._insert(number, messages)
+        return True
+
+    def stored(self) -> list[int]:
+        number, record = self.read()
+        rows = run_sql(
+            self._url,
+            f"SELECT seq, content FROM memoryd_messages WHERE session = {number} AND life = 1 AND usability = 0 "
+            f"AND head >= {record.first_seq} ORDER BY head, position, seq",
+        )
+        return [seq for seq, _ in rows]
+
+    def _insert(self, number: int, messages: Sequence[StoredMessage]) -> None:
+        columns = (
+            "session, life, seq, head, position, usability, role, tokens, size, calls, answers, prior_user, created, "
+            "id, name, run_id, content, metadata, extra"
+        )
+        for each in messages:
+            values = (number, 1, each.seq, each.head, 0, 0, int(each.role), each.tokens, each.size, 0, None)
+            bodies = (each.prior_user, each.created, each.id, None, None, each.content, None, None)
+            run_sql(
+                self._url,
+                f"INSERT INTO memoryd_messages ({columns}) VALUES {literals((*values, *bodies))}",
+                "INSERT INTO memoryd_lookups (session, kind, id, created, digest, answer) "
+                f"VALUES {literals((number, 0, each.id, each.created, '', 'null'))}",
+            )
+
+    @staticmethod
+    def _of_key() -> str:
+        return " AND ".join(f"{name} = {literal(value)}" for name, value in KEY._asdict().items())
+
+
+def literal(value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode()
+    return "NULL" if value is None else str(value) if isinstance(value, int) else f"'{value}'"
+
+
+def literals(values: Sequence[object]) -> str:
+    return f"({', '.join(map(literal, values))})"
+
+
+async def test_ten_servers_start_at_once_on_an_empty_database(adapter: Adapter, store_url: str) -> None:
+    stores = [create_store("test", adapter.type, store_url) for _ in range(SERVERS)]
+    infos = await asyncio.gather(*(store.open() for store in stores))
+    assert len({info.secret for info in infos}) == 1
+    await Session(stores[0], KEY).commit(message(1))
+    for store in stores:
+        assert await store.load(KEY) is not None
+        await store.close()
+
+
+async def test_ten_servers_start_at_once_on_an_older_schema(adapter: Adapter, store_url: str) -> None:
+    await make_schema(store_url, "0001")
+    old = OldServer(store_url)
+    old.be_born(*map(message, range(1, 6)))
+    stores = [create_store("test", adapter.type, store_url) for _ in range(SERVERS)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for store in stores:
+        assert seqs(await Session(store, KEY).stored()) == [1, 2, 3, 4, 5]
+        await store.close()
+
+
+async def test_a_server_of_the_older_schema_goes_on_meanwhile(store_url: str, open_store: OpenStore) -> None:
+    await make_schema(store_url, "0001")
+    old = OldServer(store_url)
+    old.be_born(message(1))
+    done = threading.Event()
+    appended = [1]
+
+    def go_on() -> None:
+        while not done.is_set():
+            assert old.append(message(appended[-1] + 1))
+            appended.append(appended[-1] + 1)
+
+    going_on = asyncio.create_task(asyncio.to_thread(go_on))
+    while len(appended) < 3 and not going_on.done():  # noqa: ASYNC110 - a thread appends
+        await asyncio.sleep(0.01)
+    store = await open_store()
+    migrated_at = len(appended)
+    while len(appended) < migrated_at + 3 and not going_on.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    done.set()
+    await going_on
+    assert seqs(await Session(store, KEY).stored()) == appended == old.stored()
+    known = await store.find(KEY, LookupKind.MESSAGE, [f"message-{seq}" for seq in appended])
+    assert len(known) == len(appended)
+
+
+class TestBothServers:
+    """On one database, of the new schema."""
+
+    @pytest.fixture
+    async def old(self, store_url: str) -> OldServer:
+        await make_schema(store_url, "0001")
+        old = OldServer(store_url)
+        old.be_born(*map(message, range(1, 6)))
+        return old
+
+    @pytest.fixture
+    async def store(self, old: OldServer, open_store: OpenStore) -> Store:
+        return await open_store()
+
+    @pytest.fixture
+    async def session(self, store: Store) -> Session:
+        loaded = await store.load(KEY)
+        assert loaded is not None
+        return Session(store, KEY, loaded.record)
+
+    async def test_see_each_others_messages(self, old: OldServer, store: Store, session: Session) -> None:
+        await session.commit(message(6), lookups=[lookup("message-6")])
+        assert old.append(message(7))
+        assert old.stored() == [1, 2, 3, 4, 5, 6, 7]
+        assert await session.tail(messages=3, body_bytes=1 << 20) == [7, 6, 5]
+        loaded = await store.load(KEY)
+        assert loaded is not None
+        session.record = loaded.record
+        await session.commit(message(8))
+        assert old.stored() == seqs(await session.stored()) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+    async def test_do_not_overwrite_each_other(self, old: OldServer, store: Store, session: Session) -> None:
+        assert old.append(message(6))
+        assert session.record is not None
+        assert await store.commit([change_of(KEY, session.record, message(6))]) == [Conflict()]
+        assert old.stored() == [1, 2, 3, 4, 5, 6]
+
+    async def test_what_the_older_one_takes_away_is_not_answered(
+        self, old: OldServer, store: Store, session: Session
+    ) -> None:
+        """It leaves the columns that it does not know as they were."""
+        await session.commit(message(6, role=Role.SYSTEM), opening_to=0)
+        removed = (RemovedRange(1, 6, 1),)
+        assert old.append(message(7, role=Role.SYSTEM), message(8), first_seq=7, opening_to=7, removed=removed)
+        loaded = await session.load(messages=5, opening=True, body_bytes=1 << 20)
+        assert (seqs(loaded.tail), seqs(loaded.opening)) == ([8, 7], [7])
+        assert await session.tail(usabilities=USABLE, tokens=1000) == [8, 7]
+
+
+async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_store: OpenStore) -> None:
+    await open_store()
+    run_sql(store_url, "UPDATE memoryd_schema SET version_num = '9999'", "SELECT 1")
+    with pytest.raises(StoreMisconfigured, match=r"schema 9999, which is newer .* Upgrade memoryd"):
+        await create_store("test", adapter.type, store_url).open()

@@ -1,0 +1,590 @@
+"""What is particular to the PostgreSQL store: round trips, plans and costs, outages, errors, connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+
+from memoryd_server.stores.base import Change, Committed, Known, StoreMisconfigured, StoreUnavailable, Tail
+from memoryd_server.stores.records import SessionKey, Usability
+from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql import postgresql
+from memoryd_server.stores.sql.postgresql import SETTINGS, PostgreSQLStore, from_storable, to_storable
+from memoryd_server.stores.sql.statements import ListStatement, Statements
+from memoryd_server.stores.sql.tails import Asked
+from tests.databases.kinds import POSTGRESQL
+from tests.databases.plugin import StartDatabaseServer
+from tests.databases.servers import execute
+from tests.databases.shared import new_database
+from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, orphan, result
+from tests.stores.counting_proxy import CountingProxy, counting_proxy
+
+pytestmark = POSTGRESQL.mark
+
+KEY = SessionKey("tenant", "agent", "session")
+PLENTY = 1 << 20
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with new_database(POSTGRESQL) as url:
+        yield url
+
+
+async def opened(url: str) -> PostgreSQLStore:
+    store = create_store("test", None, url)
+    assert isinstance(store, PostgreSQLStore)
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgreSQLStore]:
+    store = await opened(url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def session(store: PostgreSQLStore) -> Session:
+    return Session(store, KEY)
+
+
+class TestRoundTrips:
+    """(design section 5)"""
+
+    @pytest.fixture
+    async def proxy(self, url: str) -> AsyncIterator[CountingProxy]:
+        async with counting_proxy(url) as (proxy, through):
+            self.store = await opened(through)
+            self.session = Session(self.store, KEY)
+            yield proxy
+            await self.store.close()
+
+    async def trips(self, proxy: CountingProxy, call: Callable[[], Awaitable[object]]) -> int:
+        """Of a call whose like was made before on the same connection."""
+        await call()
+        before = proxy.round_trips
+        await call()
+        return proxy.round_trips - before
+
+    @pytest.mark.parametrize(
+        "tail",
+        [
+            None,
+            Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+            Tail(USABLE, 20),
+            Tail(BOTH, 20, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
+        ],
+        ids=str,
+    )
+    async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
+        await self.session.commit(*(message(seq) for seq in range(1, 101)), opening_to=2)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+
+    async def test_a_warm_append_takes_one(self, proxy: CountingProxy) -> None:
+        await self.session.commit(call(1, usability=Usability.OPEN), lookups=[lookup("1")])
+
+        async def append() -> None:
+            assert self.session.record is not None
+            seq = self.session.record.last_seq + 1
+            await self.session.commit(message(seq), completed=[1], lookups=[lookup(f"{seq}")])
+
+        assert await self.trips(proxy, append) == 1
+
+    async def test_appends_to_many_sessions_and_chains_of_them_take_one(self, proxy: CountingProxy) -> None:
+        sessions = [Session(self.store, KEY._replace(session_id=f"{number}")) for number in range(20)]
+        for each in sessions:
+            await each.commit(message(1))
+
+        async def append() -> None:
+            changes = []
+            for each in sessions:
+                for _ in range(3):
+                    assert each.record is not None
+                    seq = each.record.last_seq + 1
+                    changes.append(change_of(each.key, each.record, message(seq), lookups=[lookup(f"{seq}")]))
+                    each.record = changes[-1].record
+            assert await self.store.commit(changes) == [Committed()] * 60
+
+        assert await self.trips(proxy, append) == 1
+
+    async def test_a_page_takes_four(self, proxy: CountingProxy) -> None:
+        """Its record and its messages, in a transaction."""
+        await self.session.commit(*(message(seq) for seq in range(1, 101)))
+        assert await self.trips(proxy, self.session.page) == 4
+
+    @pytest.mark.parametrize("length", [1, 100], ids="{} tokens a message".format)
+    async def test_a_window_of_tokens_is_guessed_from_the_last_one(self, proxy: CountingProxy, length: int) -> None:
+        await self.session.commit(*(message(seq, tokens=length) for seq in range(1, 1_001)))
+        tail = Tail(USABLE, 100_000, 500 * length, body_bytes=PLENTY)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+        loaded = await self.store.load(KEY, tail)
+        assert loaded is not None
+        assert len(loaded.tail) == 500
+
+
+async def explain(
+    store: PostgreSQLStore, sql: str, parameters: Sequence[object], *, run: bool = True
+) -> list[dict[str, Any]]:
+    """The nodes of the plan that a statement has for whatever parameters, run with these and taken back again."""
+
+    def literal(value: object, in_array: bool = False) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, list | tuple | zip):
+            return f"'{{{','.join(literal(each, in_array=True) for each in value)}}}'"
+        if isinstance(value, bytes):
+            value = rf"\\x{value.hex()}" if in_array else rf"\x{value.hex()}"
+        if isinstance(value, str):
+            quoted = value.replace("'", "''")
+            return f'"{quoted.replace(chr(34), chr(92) + chr(34))}"' if in_array else f"'{quoted}'"
+        return str(value)
+
+    async def explained_by(driver: asyncpg.Connection[asyncpg.Record]) -> str:
+        await driver.execute(f"BEGIN; PREPARE explained AS {sql}")
+        arguments = f"({', '.join(map(literal, parameters))})" if parameters else ""
+        try:
+            options = f"ANALYZE {'ON' if run else 'OFF'}, FORMAT JSON"
+            explained: str = await driver.fetchval(f"EXPLAIN ({options}) EXECUTE explained {arguments}")
+        finally:
+            await driver.execute("ROLLBACK; DEALLOCATE explained")
+        return explained
+
+    def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield plan
+        for part in plan.get("Plans", ()):
+            yield from nodes(part)
+
+    [explained] = json.loads(await store._with_connection(explained_by))
+    return list(nodes(explained["Plan"]))
+
+
+def rows_read(nodes: Sequence[dict[str, Any]]) -> int:
+    """The rows of tables that a plan looked at, filtered ones included."""
+    of_tables = [node for node in nodes if "Relation Name" in node and "Scan" in node["Node Type"]]
+    return sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in of_tables
+    )
+
+
+WINDOWS = (
+    Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+    Tail(BOTH, 20),
+    Tail(USABLE, 100_000, 200, opening=True, body_bytes=1500),
+)
+
+
+class TestCost:
+    """(invariant 17)"""
+
+    async def load_plan(self, store: PostgreSQLStore, key: SessionKey, tail: Tail) -> list[dict[str, Any]]:
+        most = tail.messages if tail.tokens is None else tail.tokens // 10 + 1
+        step = next(store._reads._load_statements.rows(Asked(key, tuple(tail.usabilities), most, 10, tail.body_bytes)))
+        return await explain(store, step.sql, step.parameters)  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("tail", WINDOWS, ids=str)
+    async def test_of_a_load_does_not_grow_with_the_history_nor_with_what_it_skips(
+        self, store: PostgreSQLStore, tail: Tail
+    ) -> None:
+        short, long, orphans = (Session(store, KEY._replace(session_id=name)) for name in ("s", "l", "o"))
+        await short.commit(*map(message, range(1, 101)), opening_to=1)
+        await long.commit(*map(message, range(1, 10_001)), opening_to=1)
+        await orphans.commit(*map(message, range(1, 101)), opening_to=1)
+        await orphans.commit(*map(orphan, range(101, 5_101)))
+        costs = [rows_read(await self.load_plan(store, each.key, tail)) for each in (short, long, orphans)]
+        assert costs[0] == costs[1] == costs[2] < 60
+
+    async def test_of_a_load_does_not_grow_with_other_sessions(self, store: PostgreSQLStore, session: Session) -> None:
+        await session.commit(*map(message, range(1, 101)))
+        before = rows_read(await self.load_plan(store, KEY, WINDOWS[0]))
+        await store.commit([birth(KEY._replace(session_id=f"{n}"), message(1)) for n in range(500)])
+        assert rows_read(await self.load_plan(store, KEY, WINDOWS[0])) == before
+
+    @pytest.mark.parametrize("analyzed", [False, True])
+    async def test_no_statement_scans_a_table_or_sorts(
+        self, store: PostgreSQLStore, session: Session, url: str, analyzed: bool
+    ) -> None:
+        """Neither on a database that knows nothing of its tables, nor on one that knows how small they are."""
+        record = await session.commit(*map(message, range(1, 31)), opening_to=5)
+        if analyzed:
+            execute(url, "ANALYZE")
+        plans = [await self.load_plan(store, KEY, tail) for tail in WINDOWS]
+        append = store._append.fetch(
+            [change_of(KEY, record, message(31, metadata='{"a": 1}'), completed=[1], lookups=[lookup("31")])]
+        )
+        plans.append(await explain(store, append.sql, append.parameters))
+        for node in (node for plan in plans for node in plan):
+            assert node["Node Type"] not in {"Seq Scan", "Bitmap Heap Scan", "Sort", "Hash Join", "Merge Join"}, node
+
+    async def test_of_an_append_does_not_grow_with_the_history(self, store: PostgreSQLStore) -> None:
+        costs = []
+        for length in (100, 10_000):
+            session = Session(store, KEY._replace(session_id=f"{length}"))
+            record = await session.commit(*map(message, range(1, length + 1)), lookups=[lookup("a")])
+            append = store._append.fetch(
+                [change_of(session.key, record, message(length + 1), completed=[length], lookups=[lookup("b")])]
+            )
+            costs.append(rows_read(await explain(store, append.sql, append.parameters)))
+        assert costs[0] == costs[1] < 10
+
+
+def _texts() -> dict[str, str]:
+    statements = Statements(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
+    texts: dict[str, str] = {}
+    for name, statement in vars(statements).items():
+        if isinstance(statement, str):
+            texts[name] = statement
+        elif isinstance(statement, ListStatement):
+            texts[name] = statement.variants[0][1]
+        else:
+            texts |= {f"{name} {variant}": text for variant, text in statement.items()}
+    return texts
+
+
+class TestPlans:
+    """Every statement is led by the index that was made for it, also on a database that knows nothing of its tables."""
+
+    async def plan(self, store: PostgreSQLStore, sql: str) -> list[dict[str, Any]]:
+        count = len(set(re.findall(r"\$\d+", sql)))
+        return await explain(store, sql, [None] * count, run=False)
+
+    async def test_no_statement_scans_a_table(self, store: PostgreSQLStore) -> None:
+        for name, text in _texts().items():
+            for node in await self.plan(store, text):
+                assert node["Node Type"] not in {"Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join"}, name
+
+    async def test_none_sorts_but_the_sweeps(self, store: PostgreSQLStore) -> None:
+        sorting = {
+            name
+            for name, text in _texts().items()
+            if any("Sort" in node["Node Type"] for node in await self.plan(store, text))
+        }
+        assert sorting <= {"list_purgeable", "list_expiring", "dead_name", "dead_session"}
+
+    @pytest.mark.parametrize(
+        ("name", "index"),
+        [
+            ("session", "memoryd_sessions_key"),
+            ("session_state", "memoryd_sessions_key"),
+            ("list_sessions_of_tenant", "memoryd_sessions_of_tenant"),
+            ("list_sessions_of_agent", "memoryd_sessions_of_agent"),
+            ("list_sessions_of_user", "memoryd_sessions_of_user"),
+            ("list_sessions_of_user_and_agent", "memoryd_sessions_of_user"),
+            ("list_purgeable", "memoryd_sessions_purgeable"),
+            ("list_expiring", "memoryd_sessions_expiring"),
+            ("entries_backwards", "memoryd_messages_in_reading_order"),
+            ("complete_group", "memoryd_messages_in_reading_order"),
+            ("messages_by_seq", "memoryd_messages_pkey"),
+            ("matching_messages (True, False)", "memoryd_messages_pkey"),
+            ("purge", "memoryd_messages_pkey"),
+            ("lookups_by_id", "memoryd_lookups_pkey"),
+            ("events_after", "memoryd_events_pkey"),
+            ("due_leftovers", "memoryd_leftovers_due"),
+            ("list_agents", "memoryd_agents_pkey"),
+        ],
+    )
+    async def test_the_index_is_the_one_made_for_it(self, store: PostgreSQLStore, name: str, index: str) -> None:
+        assert [node["Index Name"] for node in await self.plan(store, _texts()[name]) if "Index Name" in node] == [
+            index
+        ]
+
+    async def test_so_are_those_of_a_load_and_of_an_append(self, store: PostgreSQLStore) -> None:
+        step = next(store._reads._load_statements.rows(Asked(KEY, BOTH, 20, 10, PLENTY)))
+        assert [node["Index Name"] for node in await self.plan(store, step.sql) if "Index Name" in node] == [
+            "memoryd_sessions_key",
+            "memoryd_messages_in_reading_order",
+            "memoryd_messages_pkey",
+        ]
+        indexes = {node["Index Name"] for node in await self.plan(store, store._append.sql) if "Index Name" in node}
+        assert indexes == {"memoryd_sessions_key", "memoryd_lookups_pkey", "memoryd_messages_in_reading_order"}
+
+
+class TestAppends:
+    """Many changes in one statement are each made or refused by itself."""
+
+    async def test_one_of_an_old_version_and_one_that_is_known_leave_the_others(self, store: PostgreSQLStore) -> None:
+        sessions = [Session(store, KEY._replace(session_id=name)) for name in ("fine", "old", "known", "unborn")]
+        records = [await each.commit(message(1), lookups=[lookup("1")]) for each in sessions[:3]]
+        await sessions[1].commit(message(2))
+        changes = [
+            change_of(sessions[0].key, records[0], message(2), lookups=[lookup("2")]),
+            change_of(sessions[1].key, records[1], message(2), lookups=[lookup("2")]),
+            change_of(sessions[2].key, records[2], message(2), lookups=[lookup("2"), lookup("1")]),
+            birth(sessions[3].key, message(1)),
+        ]
+        outcomes = await store.commit(changes)
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Conflict", "Known", "Committed"]
+        assert outcomes[2] == Known([lookup("1")])
+        assert [len(await each.stored()) for each in sessions] == [2, 2, 1, 1]
+
+    async def test_a_chain_completes_groups_that_it_brings(self, store: PostgreSQLStore, session: Session) -> None:
+        record = await session.commit(call(1, usability=Usability.OPEN))
+        first = change_of(KEY, record, result(2, 1), call(3, usability=Usability.OPEN), completed=[1])
+        assert first.record is not None
+        second = change_of(KEY, first.record, result(4, 3), completed=[3])
+        assert await store.commit([first, second]) == [Committed(), Committed()]
+        assert await session.tail() == [4, 3, 2, 1]
+
+    async def test_a_chain_that_repeats_an_id_of_its_own_stops_there(
+        self, store: PostgreSQLStore, session: Session
+    ) -> None:
+        record = await session.commit(message(1))
+        chain: list[Change] = []
+        for seq, id_ in ((2, "a"), (3, "a"), (4, "b")):
+            chain.append(change_of(KEY, record, message(seq), lookups=[lookup(id_)]))
+            assert chain[-1].record is not None
+            record = chain[-1].record
+        outcomes = await store.commit(chain)
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Known", "Conflict"]
+        assert await session.tail() == [2, 1]
+
+    async def test_servers_with_the_same_sessions_do_not_lock_each_other_out(
+        self, store: PostgreSQLStore, url: str
+    ) -> None:
+        keys = [KEY._replace(session_id=f"{number}") for number in range(10)]
+        neighbour = await opened(url)
+        made = 0
+        for _ in range(10):
+            records = {}
+            for key in keys:
+                loaded = await store.load(key)
+                records[key] = loaded.record if loaded else None
+
+            def changes(order: Sequence[SessionKey], records: dict[SessionKey, Any] = records) -> list[Change]:
+                return [
+                    birth(key, message(1)) if records[key] is None else change_of(key, records[key], message(seq))
+                    for key in order
+                    for seq in [records[key].last_seq + 1 if records[key] else 1]
+                ]
+
+            outcomes = await asyncio.gather(store.commit(changes(keys)), neighbour.commit(changes(keys[::-1])))
+            made += sum(outcome == Committed() for outcome in [*outcomes[0], *outcomes[1]])
+        assert made == 100
+        await neighbour.close()
+
+
+class TestOutage:
+    async def test_calls_in_between_fail_and_everything_works_again_without_a_restart(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(POSTGRESQL)
+        with server.new_database() as url:
+            store = await opened(url)
+            session = Session(store, KEY)
+            await session.commit(message(1), lookups=[lookup("1")])
+            for end, seq in ((server.kill, 2), (server.stop, 3)):
+                end()
+                for work in (lambda: store.load(KEY), lambda: store.commit([birth(KEY)]), store.ping, store.now):
+                    with pytest.raises(StoreUnavailable, match="Repeat the call"):
+                        await asyncio.wait_for(work(), 10)
+                server.start()
+                await session.commit(message(seq), lookups=[lookup(f"{seq}")])
+                assert await session.tail() == [*range(seq, 0, -1)]
+            assert store.pool_status().in_use == 0
+            await store.close()
+
+    async def test_a_read_on_connections_that_a_restart_ended_does_not_fail(
+        self, start_database_server: StartDatabaseServer
+    ) -> None:
+        server = start_database_server(POSTGRESQL)
+        with server.new_database() as url:
+            store = await opened(url)
+            await Session(store, KEY).commit(message(1))
+            await asyncio.gather(*(store.ping() for _ in range(5)))
+            server.kill()
+            server.start()
+            assert await store.load(KEY) is not None
+            await store.close()
+
+    async def test_a_silent_database_is_given_up_soon_and_used_again_when_it_speaks(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.3)
+        monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 0.2)
+        async with counting_proxy(url) as (proxy, through):
+            monkeypatch.undo()
+            store = await opened(through)
+            monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.3)
+            monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 0.2)
+            session = Session(store, KEY)
+            record = await session.commit(message(1))
+            proxy.fall_silent()
+            calls = [store.load(KEY, Tail(USABLE, 5)) for _ in range(30)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {StoreUnavailable}
+            with pytest.raises(StoreUnavailable, match="did not answer within"):
+                await store.commit([change_of(KEY, record, message(2))])
+            proxy.speak()
+            monkeypatch.undo()
+            assert (await store.load(KEY)) is not None
+            assert store.pool_status().in_use == store.pool_status().waiting == 0
+            await store.close()
+
+    async def test_a_transaction_of_a_server_that_was_cut_off_does_not_hold_others_up_for_ever(
+        self, store: PostgreSQLStore
+    ) -> None:
+        timeout = await store._with_connection(
+            lambda driver: driver.fetchval("SHOW idle_in_transaction_session_timeout")
+        )
+        assert timeout == SETTINGS["idle_in_transaction_session_timeout"] == "10s"
+
+    async def test_a_lock_that_another_connection_keeps_is_waited_for_for_a_while(
+        self, store: PostgreSQLStore, session: Session, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        record = await session.commit(message(1))
+        await store._with_connection(lambda driver: driver.execute("SET lock_timeout = '50ms'"))
+        monkeypatch.setattr(postgresql, "ATTEMPTS", 1)
+        other = await asyncpg.connect(url)
+        await other.execute("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="kept a lock for long"):
+            await store.commit([change_of(KEY, record, message(2))])
+        await other.execute("ROLLBACK")
+        await other.close()
+        await session.commit(message(2))
+        assert await session.tail() == [2, 1]
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():  # noqa: ASYNC110 - another process makes it so
+            await asyncio.sleep(0.01)
+
+
+class TestCancellation:
+    """A cancelled call leaks nothing and leaves no partial write (invariant 16)."""
+
+    async def test_of_200_calls_leaves_the_connections_whole(self, store: PostgreSQLStore, session: Session) -> None:
+        await session.commit(*map(message, range(1, 201)))
+        for number in range(200):
+            assert session.record is not None
+            change = change_of(KEY, session.record, message(201), message(202), lookups=[lookup("a")])
+            calls = [
+                asyncio.create_task(store.load(KEY, Tail(USABLE, 50, body_bytes=PLENTY))),
+                asyncio.create_task(store.commit([change]) if number % 10 == 0 else store.ping()),
+            ]
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+            for each in calls:
+                each.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*(store.ping() for _ in range(50)))
+        status = store.pool_status()
+        assert (status.in_use, status.waiting) == (0, 0)
+        assert await session.tail(messages=2) in ([200, 199], [202, 201])
+
+    async def test_in_a_transaction_ends_it(self, store: PostgreSQLStore, session: Session, url: str) -> None:
+        await session.commit(message(1))
+        other = await asyncpg.connect(url)
+        await other.execute("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        assert session.record is not None
+        change = change_of(KEY, session.record, message(2), reopened=[1])
+        running = asyncio.create_task(store.commit([change]))
+        await until(lambda: execute(url, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await other.execute("ROLLBACK")
+        await other.close()
+        await until(lambda: not execute(url, "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"))
+        assert await session.tail() == [1]
+
+
+class TestConnections:
+    async def test_are_made_when_they_are_needed_and_are_bounded(self, url: str) -> None:
+        async with counting_proxy(url) as (proxy, through):
+            store = await opened(through)
+            for _ in range(5):
+                await store.ping()
+            few = proxy.connections
+            await asyncio.gather(*(store.load(KEY) for _ in range(200)))
+            assert few <= 3
+            assert proxy.connections <= few + postgresql.CONNECTIONS
+            await store.close()
+
+    async def test_a_closed_store_is_unavailable(self, store: PostgreSQLStore) -> None:
+        await store.close()
+        for work in (store.ping(), store.load(KEY), store.commit([birth(KEY)])):
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await work
+
+
+class TestErrors:
+    async def test_a_fault_of_ours_surfaces_as_it_is(self, store: PostgreSQLStore, session: Session) -> None:
+        await session.commit(message(1))
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await session.commit(message(1))
+        assert await session.stored() == [message(1)]
+        await session.commit(message(2))
+
+    async def test_texts_hold_neither_keys_nor_values_nor_credentials(self, url: str) -> None:
+        for bad in (url.replace("://", "://user:sesame@").replace("user:sesame@postgres@", "nobody:sesame@"),):
+            with pytest.raises((StoreMisconfigured, StoreUnavailable)) as raised:
+                await create_store("test", None, bad).open()
+            assert "sesame" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "text"),
+        [
+            (lambda url: f"{url}_missing", StoreMisconfigured, "no database of that name"),
+            (lambda url: url.rpartition(":")[0] + ":1/nothing", StoreUnavailable, "cannot be reached"),
+        ],
+        ids=["no database", "no server"],
+    )
+    async def test_what_keeps_a_store_from_opening_is_said(
+        self, url: str, change: Callable[[str], str], error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text):
+            await create_store("test", None, change(url)).open()
+
+    async def test_a_database_that_cannot_hold_every_text_is_refused(self, url: str) -> None:
+        execute(
+            url,
+            "CREATE DATABASE memoryd_latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'",
+        )
+        try:
+            with pytest.raises(StoreMisconfigured, match=r"encoding LATIN1.*ENCODING 'UTF8'"):
+                await create_store("test", None, url.rpartition("/")[0] + "/memoryd_latin").open()
+        finally:
+            execute(url, "DROP DATABASE memoryd_latin")
+
+
+class TestDurability:
+    async def test_is_told_as_the_database_is_set(self, url: str) -> None:
+        database = url.rpartition("/")[2]
+        execute(url, f"ALTER DATABASE {database} SET synchronous_commit = off")
+        store = create_store("test", None, url)
+        info = await store.open()
+        await store.close()
+        capability = next(each for each in info.capabilities if each.name == "durable")
+        assert (info.durable, capability.supported) == (False, False)
+        assert "synchronous_commit = off" in capability.reason
+
+
+class TestFreeTexts:
+    """PostgreSQL holds no U+0000."""
+
+    @pytest.mark.parametrize("text", ["", "plain", "\0", "\x1a", "\x1a0", "\x1a1\0", "a\0b\x1ac\x1a\0", "\0" * 9])
+    def test_are_stored_reversibly(self, text: str) -> None:
+        assert "\0" not in to_storable(text)
+        assert from_storable(to_storable(text)) == text
+
+    async def test_are_plain_in_the_table(self, session: Session, url: str) -> None:
+        await session.commit(message(1, metadata='{"a": "ü"}', content='[{"text": "hello"}]'))
+        assert [tuple(row) for row in execute(url, "SELECT content, metadata FROM memoryd_messages")] == [
+            ('[{"text": "hello"}]', '{"a": "ü"}')
+        ]
+
+
+def test_calls_wait_long_enough_to_be_told_what_is_wrong() -> None:
+    assert postgresql.LOCK_SECONDS < postgresql.ANSWER_SECONDS
+    assert postgresql.CONNECT_SECONDS < postgresql.ANSWER_SECONDS

@@ -537,8 +537,11 @@ class TestErrors:
         [
             (lambda url: f"{url}_missing", StoreMisconfigured, "no database of that name"),
             (lambda url: url.rpartition(":")[0] + ":1/nothing", StoreUnavailable, "cannot be reached"),
+            (lambda url: f"{url}?sslmode=perhaps", StoreMisconfigured, "an option or a value"),
+            (lambda url: f"{url}?colour=green", StoreMisconfigured, "an option or a value"),
+            (lambda url: f"{url}?sslmode=require", StoreMisconfigured, "TLS"),
         ],
-        ids=["no database", "no server"],
+        ids=["no database", "no server", "no such mode", "no such option", "no TLS"],
     )
     async def test_what_keeps_a_store_from_opening_is_said(
         self, url: str, change: Callable[[str], str], error: type[Exception], text: str

@@ -11,7 +11,11 @@ import pytest
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql.mariadb import MariaDBStore
+from memoryd_server.stores.sql.postgresql import PostgreSQLStore
 from memoryd_server.stores.sql.sqlite import SQLiteStore
+
+KNOWN = "in_memory, sqlite, postgresql and mysql"
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +32,11 @@ ROOT = Path(__file__).parents[2]
         (None, "SQLite:///memoryd.db", SQLiteStore),
         ("", "sqlite:////somewhere/memoryd.db", SQLiteStore),
         (None, "sqlite:///file:memoryd.db?mode=rw&uri=true", SQLiteStore),
+        ("postgresql", "postgresql://user:pw@host/db", PostgreSQLStore),
+        (None, "postgres://host/db?sslmode=require", PostgreSQLStore),
+        (None, "postgresql+asyncpg:///db?host=/var/run/postgresql", PostgreSQLStore),
+        ("mysql", "mysql://user:pw@host/db", MariaDBStore),
+        (None, "mariadb+asyncmy://user:pw@host/db", MariaDBStore),
     ],
 )
 def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expected: type) -> None:
@@ -40,23 +49,22 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         ("sqlite", None, ["'main'", "no URL", "MEMORYD_STORES__MAIN__URL", "`url` in [stores.main]", "sqlite:////"]),
         ("sqlite", "", ["no URL", "MEMORYD_STORES__MAIN__URL"]),
         (None, None, ["no URL", "MEMORYD_STORES__MAIN__URL"]),
-        (
-            "oracle",
-            None,
-            ["no type 'oracle'", "in_memory and sqlite", "postgresql, mysql, redis, mongodb come with a later"],
-        ),
-        ("oracle", "oracle://host", ["no type 'oracle'", "in_memory and sqlite"]),
-        (
-            None,
-            "oracle://host",
-            ["no URL scheme 'oracle'", "in_memory and sqlite", "postgresql, mysql, redis, mongodb"],
-        ),
+        ("oracle", None, ["no type 'oracle'", KNOWN, "redis and mongodb come with a later"]),
+        ("oracle", "oracle://host", ["no type 'oracle'", KNOWN]),
+        (None, "oracle://host", ["no URL scheme 'oracle'", KNOWN, "redis and mongodb come with a later"]),
         (None, "/var/lib/memoryd.db", ["has no scheme", "must look like sqlite:////"]),
-        ("postgresql", None, ["no type 'postgresql'", "later version", "memoryd-server[postgresql]", "asyncpg"]),
-        (None, "postgresql+asyncpg://u:pw@host/db", ["'postgresql+asyncpg'", "later version", "sqlite:////"]),
-        (None, "postgres://host/db", ["no URL scheme 'postgres'", "postgresql comes with a later version"]),
-        (None, "mysql://host/db", ["mysql comes with a later version", "asyncmy", "memoryd-server[mysql]"]),
-        ("mariadb", None, ["no type 'mariadb'", "mysql comes with a later version"]),
+        ("postgresql", None, ["no URL", "for example to postgresql://user:password@localhost/memoryd"]),
+        ("postgresql", "mysql://host/db", ["type is postgresql", "for mysql", "looks like postgresql://"]),
+        (
+            None,
+            "postgresql+psycopg://u:pw@host/db",
+            ["driver psycopg", "uses asyncpg", "begin the URL with postgresql:"],
+        ),
+        (None, "postgresql://u:pw@host:port/db", ["cannot be read", "must look like postgresql://"]),
+        ("mariadb", None, ["no type 'mariadb'", "Its type is mysql"]),
+        ("postgres", None, ["no type 'postgres'", "Its type is postgresql"]),
+        (None, "mysql://u:pw@host", ["names no database", "must look like mysql://"]),
+        (None, "mysql+pymysql://u:pw@host/db", ["driver pymysql", "uses asyncmy"]),
         (None, "rediss://host", ["redis comes with a later version"]),
         (None, "mongodb+srv://host", ["mongodb comes with a later version"]),
         ("in_memory", "sqlite:///memoryd.db", ["type is in_memory", "begins with sqlite:", "looks like memory://"]),
@@ -64,7 +72,7 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         (
             "sqlite",
             "sqlite+aiosqlite:///memoryd.db",
-            ["driver aiosqlite", "nothing to install", "begin the URL with sqlite:"],
+            ["driver aiosqlite", "uses pysqlite by itself", "begin the URL with sqlite:"],
         ),
         ("sqlite", "sqlite://", ["names no file", "four slashes", "in_memory"]),
         ("sqlite", "sqlite:///", ["names no file"]),
@@ -97,3 +105,18 @@ except StoreMisconfigured as error:
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True)
     assert "built without SQLite" in ran.stdout
     assert "libsqlite3-dev" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "driver"), [("postgresql://u:pw@host/db", "asyncpg"), ("mysql://u:pw@host/db", "asyncmy")]
+)
+def test_without_its_driver_a_store_says_what_to_install(
+    url: str, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    type_ = url.partition(":")[0]
+    with pytest.raises(
+        StoreMisconfigured, match=rf"driver {driver} is not installed.*memoryd-server\[{type_}\]"
+    ) as raised:
+        create_store("main", None, url)
+    assert "pw" not in str(raised.value)

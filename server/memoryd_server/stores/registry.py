@@ -69,6 +69,8 @@ def create_store(name: str, type: str | None, url: str | None) -> Store:
 
 def _create_store(type_: str | None, url: str | None, name: str) -> Store:
     if type_ is not None and type_ not in TYPES:
+        if type_ in _TYPE_OF_SCHEME:
+            raise StoreMisconfigured(f"there is no type {type_!r}. Its type is {_TYPE_OF_SCHEME[type_]}.")
         raise _unknown(f"there is no type {type_!r}", _LATER_OF_SCHEME.get(type_))
     if url is None and type_ != "in_memory":
         raise StoreMisconfigured(

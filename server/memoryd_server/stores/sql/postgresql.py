@@ -14,7 +14,6 @@ import msgspec
 from asyncpg import exceptions
 from sqlalchemy import URL, NullPool
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from memoryd_server.stores.base import (
@@ -165,7 +164,7 @@ class PostgreSQLStore(PlannedStore):
     def __init__(self, url: URL) -> None:
         """The URL is one that asyncpg takes, libpq's options included (`registry` sees to it)."""
         self._name = url.render_as_string(hide_password=True)
-        self._dsn = url.render_as_string(hide_password=False)
+        self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
         codec = PostgreSQLCodec()
         statements = Statements(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
         self._reads = Loads(statements, codec, PostgreSQLLoadStatements())
@@ -183,12 +182,7 @@ class PostgreSQLStore(PlannedStore):
             unsafe = await self._unsafe_settings()
         except BaseException as error:
             await self.close()
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            while isinstance(cause, StoreUnavailable) or (cause is not None and isinstance(cause.__cause__, FAILURES)):
-                if cause.__cause__ is None:
-                    break
-                cause = cause.__cause__
-            problem = None if cause is None else unopenable(cause, self._name, CONNECT_SECONDS)
+            problem = unopenable(_origin(error), self._name, ANSWER_SECONDS)
             if problem is None:
                 raise
             raise problem from error
@@ -359,6 +353,13 @@ class PostgreSQLStore(PlannedStore):
         sql = "SELECT name || ' = ' || setting FROM pg_settings WHERE name = ANY($1) AND setting = 'off' ORDER BY name"
         rows = await self._with_connection(lambda driver: driver.fetch(sql, names))
         return [text for (text,) in rows]
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The driver's own error behind one of SQLAlchemy or of the contract."""
+    while not isinstance(error, FAILURES) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 async def _revision(driver: Driver) -> str | None:

@@ -92,8 +92,18 @@ def unopenable(error: BaseException, database: str, seconds: float) -> StoreUnav
     """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
     if isinstance(error, ssl.SSLError):
         return StoreMisconfigured(
-            f"{database}: the TLS connection was refused ({error.reason or 'no reason given'}). Check sslmode and "
+            f"{database}: TLS with the database failed ({error.reason or 'no reason given'}). Check sslmode and "
             "sslrootcert of the store's URL, and that its host is the one that the server's certificate names."
+        )
+    if type(error) is ConnectionError:  # asyncpg's word for it.
+        return StoreMisconfigured(
+            f"{database}: the database speaks no TLS, which sslmode of the store's URL demands. Turn `ssl` of the "
+            "database on, or set sslmode to disable where the network is trusted."
+        )
+    if isinstance(error, (exceptions.ClientConfigurationError, exceptions.UndefinedObjectError)):
+        return StoreMisconfigured(
+            f"{database}: the URL has an option or a value that neither asyncpg nor the database knows. Options are "
+            "those of libpq, such as sslmode, sslrootcert, host and target_session_attrs, and settings of the database."
         )
     problem = unavailable(error, seconds)
     if problem is None or not isinstance(error, _TO_BE_DONE_FIRST):

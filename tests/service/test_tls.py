@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from structlog.testing import capture_logs
 
 from memoryd import MemoryClient, ServerUnavailable, TlsFailed, user
@@ -204,6 +206,23 @@ class TestTheStart:
         )
         pair.key = encrypted
         with pytest.raises(SettingsError, match="is encrypted"):
+            Access.of(settings(pair))
+
+    def test_with_a_key_that_grpc_cannot_use_is_refused(self, pair: Pair) -> None:
+        """Otherwise it would start, and no handshake would end."""
+        key = ed25519.Ed25519PrivateKey.generate()
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+        begin = datetime.now(UTC)
+        made = x509.CertificateBuilder(name, name, key.public_key(), 1, begin, begin + timedelta(days=1)).sign(
+            key, None
+        )
+        pair.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        pair.key.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        with pytest.raises(SettingsError, match="Ed25519"):
             Access.of(settings(pair))
 
     @pytest.mark.parametrize("which", ["certificate", "key"])

@@ -342,6 +342,10 @@ _SIGNS_OF_TLS = (
         "the server at {address} does not speak TLS: leave out ca and tls, or have its operator give it a certificate",
     ),
     (
+        "Handshake read failed",
+        "the server at {address} broke off the TLS handshake: its certificate may be one that it cannot use",
+    ),
+    (
         "failed to connect.*(Socket closed|Connection reset)",
         "the server at {address} closed the connection at once: it may ask for TLS, or be shutting down; for one with "
         "TLS, give ca (the certificate of its CA) or tls=True",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import ssl
 import stat
 from collections.abc import Sequence
@@ -12,6 +14,9 @@ import grpc
 import structlog
 
 from memoryd_server.credentials.reloading import ReloadedFiles, Unusable
+
+_EDWARDS: Final = (b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2b\x65\x71")
+"""The identifiers of Ed25519 and Ed448 (RFC 8410), in DER."""
 
 _log: Final = structlog.stdlib.get_logger("memoryd.credentials")
 
@@ -51,10 +56,18 @@ def _understand(paths: Sequence[Path], contents: Sequence[bytes]) -> grpc.Server
         ) from error
     except OSError as error:
         raise Unusable(f"{certificate} or {key} cannot be read ({error.strerror})") from error
+    chain, private_key = contents
+    if _is_edwards(private_key):
+        raise Unusable(f"{key} is an Ed25519 or Ed448 key, with which gRPC shakes no hands: make an ECDSA or RSA one")
     if key.stat().st_mode & stat.S_IROTH:
         _log.warning("every user of this machine can read the key: chmod o-r it", tls_key=str(key))
-    chain, private_key = contents
     return grpc.ssl_server_certificate_configuration([(private_key, chain)])
+
+
+def _is_edwards(key: bytes) -> bool:
+    """Told by the algorithm's identifier, with which PKCS #8, the only form of such keys, begins."""
+    body = re.search(rb"-----BEGIN PRIVATE KEY-----(.+?)-----END", key, re.DOTALL)
+    return body is not None and any(oid in base64.b64decode(body[1])[:24] for oid in _EDWARDS)
 
 
 def _refuse_encrypted(key: Path) -> NoReturn:

@@ -80,13 +80,17 @@ SMALLEST_PACKET: Final = 16 * MIB
 """What max_allowed_packet must be at least: a message of 2 MiB may take seven times as much as JSON in a statement."""
 
 LARGEST_PACKET: Final = 64 * MIB
+"""What one text of statements takes at most, however much the server allows."""
 
 PACKET_MARGIN: Final = 1_024
+"""What a packet holds beside the text."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.005
+"""How long a transaction that others rolled back waits for its second attempt; then twice as long each time."""
 
 OLDEST_MARIADB: Final = (10, 6)
 OLDEST_MYSQL: Final = (8, 0)
+"""Versions that are still maintained."""
 
 _LOCK: Final = "CONCAT('memoryd-', MD5(DATABASE()))"
 """Names of locks belong to the whole server, and take 64 characters."""
@@ -138,6 +142,7 @@ class MariaDBStore(PlannedStore):
         await self._pool.close()
 
     def pool_status(self) -> PoolStatus:
+        """See `base.Pooled`."""
         return self._pool.status()
 
     async def ping(self) -> None:
@@ -338,6 +343,8 @@ class MariaDBStore(PlannedStore):
                         "Another server has been changing the schema for long. Start this one again."
                     )
                 try:
+                    # Changes of a table wait until no transaction has looked at it.
+                    await connection.execute(text(f"SET SESSION lock_wait_timeout = {MIGRATION_SECONDS}"))
                     await connection.run_sync(upgrade)
                     await connection.commit()
                 finally:
@@ -359,8 +366,8 @@ class MariaDBStore(PlannedStore):
             raise StoreMisconfigured(f"the server is {name}, and memoryd needs {'.'.join(map(str, oldest))} at least.")
         if packet < SMALLEST_PACKET:
             raise StoreMisconfigured(
-                f"max_allowed_packet of the server is {packet:,} bytes, and memoryd needs {SMALLEST_PACKET:,} at least: "
-                "set it to 64M, and restart memoryd."
+                f"max_allowed_packet of the server is {packet:,} bytes, and memoryd needs {SMALLEST_PACKET:,} at "
+                "least: set it to 64M, and restart memoryd."
             )
         self._packet = min(packet, LARGEST_PACKET) - PACKET_MARGIN
         risks = []

@@ -127,7 +127,7 @@ class Reads:
 
     def list_sessions(self, query: SessionQuery) -> Plan[SessionPage]:
         place = Cursor.parse(query.after)
-        parameters: tuple[object, ...] = (query.tenant, place.activity, place.number)
+        parameters: tuple[object, ...] = (query.tenant, *self._sql.place(*place))
         if query.user_id is None and query.agent is None:
             sql = self._sql.list_sessions_of_tenant
         elif query.user_id is None:
@@ -154,7 +154,7 @@ class Reads:
     def list_due(self, due: Due, before: int, limit: int, after: str) -> Plan[DuePage]:
         place = Cursor.parse(after) if after else Cursor(0, 0)
         sql = self._sql.list_purgeable if due is Due.PURGE else self._sql.list_expiring
-        rows = list((yield Fetch(sql, (before, place.activity, place.number, limit + 1))))
+        rows = list((yield Fetch(sql, (before, *self._sql.place(*place), limit + 1))))
         page = rows[:limit]
         return DuePage(
             keys=[self._codec.key(row[2:]) for row in page],

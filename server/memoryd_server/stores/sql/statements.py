@@ -16,12 +16,14 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    and_,
     any_,
     bindparam,
     delete,
     func,
     insert,
     literal_column,
+    or_,
     select,
     tuple_,
     update,
@@ -64,6 +66,9 @@ ALL: Final = sys.maxsize
 """The limit of a statement that is to answer all there is, or that the reader ends where it likes."""
 
 _SINCE_EPOCH: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+MYSQL: Final = ("mysql", "mariadb")
+"""The dialects of MySQL and MariaDB."""
+
 CLOCKS: Final = {
     # To the millisecond, which no reader of it compares with a finer one.
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000",
@@ -170,32 +175,50 @@ class Statements:
         )
         self.delete_session = compiled(delete(sessions).where(of_session), "session")
 
+        self._names_places_twice = dialect.name in MYSQL
+
         def due(column: ColumnElement[Any]) -> str:
-            place = tuple_(column, s.id) > tuple_(bindparam("after"), bindparam("id"))
-            statement = select(column, s.id, s.tenant, s.agent, s.session_id).where(column < bindparam("before"), place)
-            return compiled(_first(statement).order_by(column, s.id), "before", "after", "id", "limit")
+            after: BindParameter[int] = bindparam("after")
+            id_: BindParameter[int] = bindparam("id")
+            behind = (
+                and_(column >= after, or_(column > after, s.id > id_))
+                if self._names_places_twice
+                else tuple_(column, s.id) > tuple_(after, id_)
+            )
+            statement = select(column, s.id, s.tenant, s.agent, s.session_id).where(
+                column < bindparam("before"), behind
+            )
+            place = self.place("after", "id")
+            return compiled(_first(statement).order_by(column, s.id), "before", *place, "limit")
 
         self.list_purgeable = due(s.removed_at)
         self.list_expiring = due(s.expires_at)
+        activity: BindParameter[int] = bindparam("activity")
+        id_: BindParameter[int] = bindparam("id")
+        behind = (
+            and_(s.activity <= activity, or_(s.activity < activity, s.id < id_))
+            if self._names_places_twice
+            else tuple_(s.activity, s.id) < tuple_(activity, id_)
+        )
         listed = _first(
             select(s.activity, s.id, s.tenant, s.agent, s.session_id, s.record)
-            .where(
-                s.tenant == bindparam("tenant"),
-                tuple_(s.activity, s.id) < tuple_(bindparam("activity"), bindparam("id")),
-            )
+            .where(s.tenant == bindparam("tenant"), behind)
             .order_by(s.activity.desc(), s.id.desc())
         )
-        place = ("tenant", "activity", "id")
+        place = ("tenant", *self.place("activity", "id"))
         # As the indexes of tenants and agents say of their rows (`schema`): those of stagings are none of them.
         listed_by_name = s.tenant != literal_column("''")
         of_agent, of_user = s.agent == bindparam("agent"), s.user_id == bindparam("user_id")
         # The sessions of a user are few, those of an agent many: the expression keeps the agent's index out of it.
         of_agent_too = s.agent.concat(literal_column("''")) == bindparam("agent")
-        self.list_sessions_of_tenant = compiled(listed.where(listed_by_name), *place, "limit")
-        self.list_sessions_of_agent = compiled(listed.where(listed_by_name, of_agent), *place, "agent", "limit")
-        self.list_sessions_of_user = compiled(listed.where(of_user), *place, "user_id", "limit")
+        by_tenant, by_agent, by_user = (
+            _led_by(listed, sessions, f"memoryd_sessions_of_{owner}") for owner in ("tenant", "agent", "user")
+        )
+        self.list_sessions_of_tenant = compiled(by_tenant.where(listed_by_name), *place, "limit")
+        self.list_sessions_of_agent = compiled(by_agent.where(listed_by_name, of_agent), *place, "agent", "limit")
+        self.list_sessions_of_user = compiled(by_user.where(of_user), *place, "user_id", "limit")
         self.list_sessions_of_user_and_agent = compiled(
-            listed.where(of_user, of_agent_too), *place, "user_id", "agent", "limit"
+            by_user.where(of_user, of_agent_too), *place, "user_id", "agent", "limit"
         )
 
         # Messages
@@ -208,6 +231,7 @@ class Statements:
         def backwards(columns: list[Any]) -> str:
             heads = (m.head >= bindparam("low"), m.head <= bindparam("high"))
             statement = select(*columns).where(*of_life, m.usability == bindparam("usability"), *heads)
+            statement = _led_by(statement, messages, "memoryd_messages_in_reading_order")
             order = (m.head.desc(), m.position.desc(), m.seq.desc())
             return compiled(_first(statement.order_by(*order)), *life, "usability", "low", "high", "limit")
 
@@ -403,6 +427,12 @@ class Statements:
         self.value = compiled(select(meta.c.value).where(meta.c.name == bindparam("name")), "name")
         self.insert_value = compiled(_insert(meta, "name", "value"), "name", "value")
 
+    def place(self, value: Value, number: Value) -> tuple[Value, ...]:
+        """The parameters that name a place in a list of sessions. MySQL finds it by an index only where it is named so
+        that the first value stands twice.
+        """
+        return (value, value, number) if self._names_places_twice else (value, number)
+
 
 def _values(names: Sequence[str]) -> dict[str, BindParameter[Any]]:
     return {name: bindparam(name) for name in names}
@@ -419,6 +449,13 @@ def _insert_new(dialect: Dialect, table: Table, *names: str) -> Insert:
     if dialect.name == "sqlite":
         return sqlite.insert(table).values(_values(names)).on_conflict_do_nothing()
     return _insert(table, *names).prefix_with("IGNORE")
+
+
+def _led_by(statement: Select[Any], table: Table, index: str) -> Select[Any]:
+    """Read through an index that MySQL would not choose by itself: it prefers fewer columns to the right order."""
+    for dialect in MYSQL:
+        statement = statement.with_hint(table, f"FORCE INDEX ({index})", dialect)
+    return statement
 
 
 def _first(statement: Select[Any]) -> Select[Any]:

@@ -118,6 +118,15 @@ class TestRoundTrips:
 
         assert await self.trips(proxy, append) == 1
 
+    async def test_a_birth_takes_one(self, proxy: CountingProxy) -> None:
+        numbers = iter(range(9))
+
+        async def be_born() -> None:
+            session = Session(self.store, KEY._replace(session_id=f"{next(numbers)}"))
+            await session.commit(message(1), message(2), lookups=[lookup("1")])
+
+        assert await self.trips(proxy, be_born) == 1
+
     async def test_a_page_takes_four(self, proxy: CountingProxy) -> None:
         """Its record and its messages, in a transaction."""
         await self.session.commit(*(message(seq) for seq in range(1, 101)))
@@ -237,6 +246,12 @@ class TestCost:
             costs.append(rows_read(await explain(store, append.sql, append.parameters)))
         assert costs[0] == costs[1] < 10
 
+    async def test_of_completing_a_group_does_not_grow_with_open_ones(self, store: PostgreSQLStore) -> None:
+        session = Session(store, KEY)
+        record = await session.commit(*(call(seq, usability=Usability.OPEN) for seq in range(1, 2_001)))
+        append = store._append.fetch([change_of(KEY, record, message(2_001), completed=[7])])
+        assert rows_read(await explain(store, append.sql, append.parameters)) < 10
+
 
 def _texts() -> dict[str, str]:
     statements = Statements(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
@@ -246,7 +261,7 @@ def _texts() -> dict[str, str]:
             texts[name] = statement
         elif isinstance(statement, ListStatement):
             texts[name] = statement.variants[0][1]
-        else:
+        elif isinstance(statement, dict):
             texts |= {f"{name} {variant}": text for variant, text in statement.items()}
     return texts
 
@@ -305,8 +320,12 @@ class TestPlans:
             "memoryd_messages_in_reading_order",
             "memoryd_messages_pkey",
         ]
-        indexes = {node["Index Name"] for node in await self.plan(store, store._append.sql) if "Index Name" in node}
-        assert indexes == {"memoryd_sessions_key", "memoryd_lookups_pkey", "memoryd_messages_in_reading_order"}
+        for text, others in (
+            (store._append.sql, {"memoryd_messages_in_reading_order"}),
+            (store._append.sql_of_one, set()),
+        ):
+            indexes = {node["Index Name"] for node in await self.plan(store, text) if "Index Name" in node}
+            assert indexes == {"memoryd_sessions_key", "memoryd_lookups_pkey"} | others
 
 
 class TestAppends:

@@ -10,12 +10,12 @@ from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import Lookup, LookupKind, StoredMessage, Usability
 
 
-def merge_appends(changes: Sequence[Change]) -> Change | None:
+def merge_appends(changes: Sequence[Change], *, births: bool = False) -> Change | None:
     """The one change that a chain of changes of one session amounts to; None when they do more than to add to it, or do
-    not rest one upon the other.
+    not rest one upon the other. With `births`, the first may be one.
     """
     first = changes[0]
-    if not _only_adds(first):
+    if not _only_adds(first) and not (births and _is_born(first)):
         return None
     if len(changes) == 1:
         return first
@@ -25,7 +25,7 @@ def merge_appends(changes: Sequence[Change]) -> Change | None:
     ids: set[tuple[LookupKind, str]] = set()
     record = first.previous
     for change in changes:
-        if not _only_adds(change) or change.previous != record:
+        if change is not first and (not _only_adds(change) or change.previous != record):
             return None
         record = change.record
         if change.completed:
@@ -47,6 +47,14 @@ def _only_adds(change: Change) -> bool:
         and record is not None
         and previous.incarnation == record.incarnation
         and not (change.replaced or change.reopened or change.events or change.staging)
+    )
+
+
+def _is_born(change: Change) -> bool:
+    return (
+        change.previous is None
+        and change.record is not None
+        and not (change.replaced or change.completed or change.reopened or change.events or change.staging)
     )
 
 

@@ -36,7 +36,7 @@ from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.planned import PlannedStore
 from memoryd_server.stores.sql.pool import ConnectionPool
 from memoryd_server.stores.sql.postgresql_errors import FAILURES, ROLLED_BACK, is_lost, unavailable, unopenable
-from memoryd_server.stores.sql.postgresql_statements import AppendStatement, PostgreSQLLoadStatements
+from memoryd_server.stores.sql.postgresql_statements import AppendStatement, BirthStatement, PostgreSQLLoadStatements
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.rows import Codec, Row, message_of, row_of_message
 from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
@@ -122,10 +122,9 @@ class PostgreSQLCodec(Codec):
     @staticmethod
     def message(row: Row) -> StoredMessage:
         message = message_of(row)
-        metadata, extra = from_storable(message.metadata), from_storable(message.extra)
-        if metadata is message.metadata and extra is message.extra:
-            return message
-        return _with_free_texts(message, metadata, extra)
+        if _ESCAPE in message.metadata or _ESCAPE in message.extra:
+            return _with_free_texts(message, from_storable(message.metadata), from_storable(message.extra))
+        return message
 
     @staticmethod
     def row_of_message(session: int, life: int, message: StoredMessage) -> Row:
@@ -170,6 +169,7 @@ class PostgreSQLStore(PlannedStore):
         self._reads = Loads(statements, codec, PostgreSQLLoadStatements())
         self._writes = Writes(statements, codec)
         self._append = AppendStatement(codec)
+        self._birth = BirthStatement(codec)
         self._pool = ConnectionPool(self._connect, CONNECTIONS)
 
     async def open(self) -> StoreInfo:
@@ -223,13 +223,19 @@ class PostgreSQLStore(PlannedStore):
         chains: dict[SessionKey, list[int]] = {}
         for index, change in enumerate(changes):
             chains.setdefault(change.key, []).append(index)
-        merged: dict[SessionKey, Change] = {}
+        appends: dict[SessionKey, Change] = {}
+        made: set[SessionKey] = set()
         # In one order on every server, so that none waits for another that waits for it.
         for key in sorted(chains):
-            append = merge_appends([changes[index] for index in chains[key]])
-            if append is not None:
-                merged[key] = append
-        made = await self._append_all(merged) if merged else set()
+            merged = merge_appends([changes[index] for index in chains[key]], births=True)
+            if merged is not None and merged.previous is not None:
+                appends[key] = merged
+            elif merged is not None and await self._fetch_alone(self._birth.fetch(merged)):
+                made.add(key)
+        if appends:
+            numbers = await self._fetch_alone(self._append.fetch(list(appends.values())))
+            keys = list(appends)
+            made.update(keys[number - 1] for (number,) in numbers)
         outcomes: list[Outcome] = [Committed()] * len(changes)
         for key, indexes in chains.items():
             if key not in made:
@@ -239,19 +245,16 @@ class PostgreSQLStore(PlannedStore):
                     refused = refused or not isinstance(outcomes[index], Committed)
         return outcomes
 
-    async def _append_all(self, merged: dict[SessionKey, Change]) -> set[SessionKey]:
-        """Makes changes by one statement. Returns: the keys of those that are made, which may be none."""
-        fetch = self._append.fetch(list(merged.values()))
+    async def _fetch_alone(self, fetch: Fetch) -> Sequence[asyncpg.Record]:
+        """Runs a statement that makes changes. Returns: its rows; none when it surely made nothing."""
         try:
-            rows = await self._with_connection(lambda driver: driver.fetch(fetch.sql, *fetch.parameters))
+            return await self._with_connection(lambda driver: driver.fetch(fetch.sql, *fetch.parameters))
         except StoreUnavailable as error:
             if isinstance(error.__cause__, ROLLED_BACK):
-                return set()
+                return ()
             raise
         except exceptions.UniqueViolationError:
-            return set()
-        keys = list(merged)
-        return {keys[number - 1] for (number,) in rows}
+            return ()
 
     async def _apply(self, change: Change) -> Outcome:
         return await self._plan_write(lambda writes: writes.apply(change))

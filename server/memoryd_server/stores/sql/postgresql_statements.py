@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from memoryd_server.stores.base import Change
-from memoryd_server.stores.records import Record, Usability
+from memoryd_server.stores.records import AgentRecord, Record, Usability
 from memoryd_server.stores.sql.rows import (
+    AGENT_COLUMNS,
     BODY_COLUMNS,
     LOOKUP_COLUMNS,
     MESSAGE_COLUMNS,
@@ -18,12 +19,14 @@ from memoryd_server.stores.sql.rows import (
     STORED_COLUMNS,
     Codec,
     Row,
+    row_of_agent,
     row_of_lookup,
     row_of_record,
 )
 from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
 from memoryd_server.stores.sql.tails import OPENING_ROW, SESSION_COLUMNS, SESSION_ROW, TAIL_ROW, Asked
+from memoryd_server.stores.sql.writes import FIRST_LIFE
 
 _TYPES: Final = {
     **dict.fromkeys(("kind", "usability", "role"), "smallint"),
@@ -90,6 +93,72 @@ class PostgreSQLLoadStatements:
         return rows
 
 
+class _Parameters:
+    """Numbers the parameters of a text."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, *columns: str, of_arrays: bool = False) -> list[str]:
+        """Parameters for values of columns, or for arrays of such."""
+        first = self.count + 1
+        self.count += len(columns)
+        return [f"${first + n}::{_type(name)}{'[]' if of_arrays else ''}" for n, name in enumerate(columns)]
+
+
+class BirthStatement:
+    """Gives birth to a session, unless there is one, or a dead one whose name is remembered."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        values = _Parameters()
+        key = values(*KEY)
+        tenant, agent, _ = key
+        same_key = " AND ".join(f"{name} = {value}" for name, value in zip(KEY, key, strict=True))
+        record = ", ".join(values(*RECORD_COLUMNS))
+        settings = ", ".join(values("version", "activity", "policy"))
+        messages = ", ".join(values(*MESSAGE_COLUMNS, of_arrays=True))
+        lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
+        self.sql = f"""
+            WITH born AS (
+                INSERT INTO memoryd_sessions ({", ".join((*KEY, "life", *RECORD_COLUMNS))})
+                SELECT {", ".join(key)}, {FIRST_LIFE}, {record}
+                WHERE NOT EXISTS (SELECT FROM memoryd_dead_names WHERE {same_key})
+                AND NOT EXISTS (SELECT FROM memoryd_sessions WHERE {same_key})
+                ON CONFLICT DO NOTHING
+                RETURNING id, life
+            ), settings AS (
+                INSERT INTO memoryd_agents ({", ".join(AGENT_COLUMNS)})
+                SELECT {tenant}, {agent}, {settings} FROM born ON CONFLICT DO NOTHING
+            ), looked_up AS (
+                INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
+                SELECT born.id, born.life, a.* FROM born CROSS JOIN unnest({lookups}) AS a
+            ), stored AS (
+                INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
+                SELECT born.id, born.life, a.* FROM born CROSS JOIN unnest({messages}) AS a
+            )
+            SELECT 1 FROM born"""
+
+    def fetch(self, change: Change) -> Fetch:
+        """The statement for a birth. It answers a row when the session is born."""
+        assert change.record is not None
+        messages = [self._codec.row_of_message(0, 0, message)[2:] for message in change.messages]
+        return Fetch(
+            self.sql,
+            (
+                *(*change.key, *row_of_record(change.record)),
+                *row_of_agent(AgentRecord(change.key.tenant, change.key.agent))[2:],
+                *(zip(*messages, strict=True) if messages else _NO_MESSAGES[1:]),
+                *_arrays_of_lookups(change),
+            ),
+        )
+
+
+def _arrays_of_lookups(change: Change) -> Sequence[Any]:
+    rows = [row_of_lookup(0, 0, lookup)[1:-1] for lookup in change.lookups]
+    return list(zip(*rows, strict=True)) if rows else _NO_LOOKUPS[1:]
+
+
 class AppendStatement:
     """Makes changes of distinct sessions that only add: messages, look-ups, groups that are complete.
 
@@ -127,13 +196,59 @@ class AppendStatement:
                 INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
                 SELECT changed.id, changed.life, {", ".join(f"a.{name}" for name in MESSAGE_COLUMNS)}
                 FROM {messages} AS a (number, {", ".join(MESSAGE_COLUMNS)}) JOIN changed USING (number)
-            ), completed AS (
-                UPDATE memoryd_messages m SET usability = {Usability.USABLE.value}
+            ), complete AS MATERIALIZED (
+                SELECT changed.id, changed.life, a.head
                 FROM {groups} AS a (number, head) JOIN changed USING (number)
-                WHERE m.session = changed.id AND m.life = changed.life
-                AND m.usability = {Usability.OPEN.value} AND m.head = a.head
+            ), completed AS (
+                UPDATE memoryd_messages m SET usability = {Usability.USABLE.value} FROM complete
+                WHERE m.session = complete.id AND m.life = complete.life
+                AND m.usability = {Usability.OPEN.value} AND m.head = complete.head
             )
             SELECT number FROM changed"""
+        self.sql_of_one = self._text_of_one()
+
+    @staticmethod
+    def _text_of_one() -> str:
+        """The text for one change with one message, which completes nothing: the most frequent one. It spares the
+        database most arrays.
+        """
+        values = _Parameters()
+        key = " AND ".join(f"s.{name} = {value}" for name, value in zip(KEY, values(*KEY), strict=True))
+        incarnation, version = values("expected_incarnation", "expected_version")
+        record = ", ".join(
+            f"{name} = {value}" for name, value in zip(RECORD_COLUMNS, values(*RECORD_COLUMNS), strict=True)
+        )
+        message = ", ".join(values(*MESSAGE_COLUMNS))
+        lookups = values(*LOOKUP_COLUMNS, of_arrays=True)
+        kinds, ids = lookups[:2]
+        return f"""
+            WITH changed AS (
+                UPDATE memoryd_sessions s SET {record}
+                WHERE {key} AND s.incarnation = {incarnation} AND s.version = {version}
+                AND NOT EXISTS (
+                    SELECT FROM unnest({kinds}, {ids}) AS a (kind, id)
+                    JOIN memoryd_lookups l ON l.session = s.id AND l.kind = a.kind AND l.id = a.id
+                )
+                RETURNING s.id, s.life
+            ), looked_up AS (
+                INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
+                SELECT changed.id, changed.life, a.* FROM changed CROSS JOIN unnest({", ".join(lookups)}) AS a
+            ), stored AS (
+                INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
+                SELECT changed.id, changed.life, {message} FROM changed
+            )
+            SELECT 1 FROM changed"""
+
+    def _fetch_one(self, change: Change) -> Fetch:
+        previous, record = change.previous, change.record
+        assert previous is not None
+        assert record is not None
+        parameters = (
+            *(*change.key, previous.incarnation, previous.version, *row_of_record(record)),
+            *self._codec.row_of_message(0, 0, change.messages[0])[2:],
+            *_arrays_of_lookups(change),
+        )
+        return Fetch(self.sql_of_one, parameters)
 
     def _unnest(self, *columns: str) -> str:
         first = self._parameters + 1
@@ -142,6 +257,8 @@ class AppendStatement:
 
     def fetch(self, changes: Sequence[Change]) -> Fetch:
         """The statement for the changes. Its rows are the numbers, from 1, of those that it made."""
+        if len(changes) == 1 and len(changes[0].messages) == 1 and not changes[0].completed:
+            return self._fetch_one(changes[0])
         of_changes: list[Any] = []
         lookups: list[Any] = []
         messages: list[Any] = []

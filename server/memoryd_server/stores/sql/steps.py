@@ -8,35 +8,37 @@ that it needs one.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from memoryd_server.stores.sql.rows import Row
 
 Result = TypeVar("Result")
 
 
-class Fetch(NamedTuple):
+class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Answered by the rows, as an iterable that may be walked once."""
 
     sql: str
     parameters: Sequence[Any] = ()
 
 
-class Execute(NamedTuple):
+class Execute(msgspec.Struct, frozen=True, gc=False):
     """Answered by the number of rows that it changed or deleted."""
 
     sql: str
     parameters: Sequence[Any] = ()
 
 
-class Insert(NamedTuple):
+class Insert(msgspec.Struct, frozen=True, gc=False):
     """Inserts one row. Answered by the number that the database gave it as its primary key."""
 
     sql: str
     parameters: Sequence[Any] = ()
 
 
-class ExecuteMany(NamedTuple):
+class ExecuteMany(msgspec.Struct, frozen=True, gc=False):
     """Runs a statement with each of some rows of parameters. Answered by None."""
 
     sql: str

@@ -46,6 +46,8 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
         # The server allows pings every 10 s.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        # gRPC waits for the ping's own answer for a minute otherwise, whatever the keepalive's timeout.
+        ("grpc.http2.ping_timeout_ms", 10_000),
         # A watch sends nothing after its request: without pings it would not notice that its connection is gone.
         ("grpc.http2.max_pings_without_data", 0),
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from asyncmy import errors
@@ -86,9 +84,15 @@ FAILURES: Final = (errors.Error, OSError, TimeoutError)
 
 
 def code_of(error: BaseException) -> int:
-    """The number of the server's or the driver's error; 0 for one without."""
-    number = error.args[0] if error.args else 0
-    return number if isinstance(error, errors.Error) and isinstance(number, int) else 0
+    """The number of the server's or the driver's error; 0 where the driver gives none since the connection failed it,
+    -1 for every other without.
+    """
+    if not isinstance(error, errors.Error):
+        return -1
+    number = error.args[0] if error.args else None
+    if isinstance(number, int):
+        return number
+    return 0 if isinstance(error, errors.InternalError) else -1
 
 
 def is_from_server(error: BaseException) -> bool:
@@ -100,7 +104,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is."""
     if isinstance(error, TimeoutError):
         return False
-    return isinstance(error, OSError) or (isinstance(error, errors.Error) and _ADVICE.get(code_of(error)) == _LOST)
+    return isinstance(error, OSError) or _ADVICE.get(code_of(error)) == _LOST
 
 
 def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
@@ -116,7 +120,7 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
     if isinstance(error, OSError):
         return StoreUnavailable(f"The database cannot be reached. {_UNREACHABLE}")
     code = code_of(error)
-    advice = _ADVICE.get(code) if isinstance(error, errors.Error) else None
+    advice = _ADVICE.get(code)
     # Not the server's own text, which may name users, keys and tables.
     return StoreUnavailable(f"The database failed{f' with error {code}' if code else ''}. {advice}") if advice else None
 
@@ -133,15 +137,3 @@ def unopenable(error: BaseException, silence: float) -> StoreUnavailable | Store
     if problem is None or code_of(error) not in _LASTING:
         return problem
     return StoreMisconfigured(f"{error.args[-1]}. {_ADVICE[code_of(error)]}")
-
-
-@contextmanager
-def translated(silence: float) -> Iterator[None]:
-    """Raises what the database does to a call as the contract says it."""
-    try:
-        yield
-    except FAILURES as error:
-        problem = unavailable(error, silence)
-        if problem is None:
-            raise
-        raise problem from error

@@ -39,16 +39,25 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in execute(parsed, statement)]
 
 
-def places_of(url: str, marker: bytes) -> list[str]:
-    """The values that hold the marker as it is, in hexadecimal digits, or in Base64 wherever it begins."""
-    forms = list(_forms(marker))
-    return [
-        f"{table}: {value!r:.200}"
-        for table in table_names(url)
-        for row in rows(url, f"SELECT * FROM {table}")
-        for value in row
-        if any(form in _bytes_of(value) for form in forms)
-    ]
+class Contents:
+    """All that a database held at one time."""
+
+    def __init__(self, url: str) -> None:
+        self._values = [
+            (table, _bytes_of(value))
+            for table in table_names(url)
+            for row in rows(url, f"SELECT * FROM {table}")
+            for value in row
+        ]
+
+    def places_of(self, marker: bytes) -> list[str]:
+        """The values that hold the marker as it is, in hexadecimal digits, or in Base64 wherever it begins."""
+        forms = list(_forms(marker))
+        return [f"{table}: {value!r:.200}" for table, value in self._values if any(form in value for form in forms)]
+
+    def holds(self, marker: bytes) -> bool:
+        """Whether the marker is anywhere."""
+        return bool(self.places_of(marker))
 
 
 def _forms(marker: bytes) -> Iterator[bytes]:

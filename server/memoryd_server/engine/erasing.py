@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from memoryd_server import limits
 from memoryd_server.engine import changes
@@ -14,6 +15,11 @@ from memoryd_server.engine.incoming import check_text
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.stores.base import Deleted, SessionQuery
 from memoryd_server.stores.records import SessionKey
+
+MOST_RENEWALS: Final = 10
+"""How often an erasure ends sessions that began since it ended the others: somebody appends without a pause."""
+
+_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ async def erase_user(runtime: Runtime, tenant: str, user_id: str, *, deadline: f
     StoreUnavailable.
     """
     check_text("user_id", user_id, limits.MAX_ID_BYTES, required=True, what='the user\'s id; it is never "all"')
-    sessions, rows = 0, Deleted()
+    sessions, rows, renewals = 0, Deleted(), -1
     while True:
         ended = await _end_sessions(runtime, tenant, user_id, deadline)
         deleted = await runtime.store.erase(tenant, user_id, limits.PURGE_BATCH)
@@ -40,12 +46,14 @@ async def erase_user(runtime: Runtime, tenant: str, user_id: str, *, deadline: f
             return Erased(sessions, rows)
         sessions += ended
         rows += deleted
-        if deadline is not None and time.monotonic() > deadline - LAST_WORD_SECONDS:
+        renewals += ended > 0
+        if renewals >= MOST_RENEWALS or (deadline is not None and time.monotonic() > deadline - LAST_WORD_SECONDS):
             raise RequestError(
                 Reason.CONTENTION,
-                f"the deadline came while there was still something of user {user_id!r}; {sessions:,} sessions and "
-                f"{rows.messages:,} messages are deleted: call again for the rest",
-                retry_after=0.0,
+                f"sessions of user {user_id!r} kept beginning anew, or the deadline came; {sessions:,} sessions and "
+                f"{rows.messages:,} messages are deleted: keep callers from appending for the user, and call again for "
+                "the rest",
+                retry_after=_RETRY_SECONDS,
             )
 
 

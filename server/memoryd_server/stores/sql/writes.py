@@ -37,8 +37,8 @@ from memoryd_server.stores.sql.steps import Execute, ExecuteMany, Fetch, Insert,
 
 FIRST_LIFE: Final = 1
 
-LEFTOVERS: Final = 100
-"""Dead lives and stagings that are looked up at once to be deleted."""
+LEFTOVERS: Final = 50
+"""Dead lives and stagings that one transaction deletes: about ten round trips each, and it must end in time."""
 
 HIDDEN_TENANT: Final = ""
 """The tenant of the rows that stagings have in the table of sessions: no real one is empty, so no list holds them."""
@@ -255,9 +255,11 @@ class Writes:
         return (yield from self._delete_leftovers(lives, limit, forgets=True))
 
     def _delete_leftovers(self, some: Fetch, limit: int, *, forgets: bool = False) -> Plan[Deleted]:
-        """Deletes what a statement finds, run again until it finds nothing, or `limit` rows are deleted."""
+        """Deletes what a statement finds. Runs it again while nothing was deleted, as that would say that nothing is
+        left.
+        """
         deleted = Deleted()
-        while deleted.total < limit and (found := list((yield some))):
+        while not deleted.total and (found := list((yield some))):
             for session, life in found:
                 if deleted.total < limit:
                     deleted += yield from self._delete_leftover(session, life, limit - deleted.total, forgets)

@@ -297,17 +297,17 @@ class TestKeys:
             assert await session.tail() == [2, 1]
 
     async def test_lists_hold_exactly_what_is_named(self, new_session: NewSession, store: Store) -> None:
-        for name in NAMES:
+        for number, name in enumerate(NAMES):
             await new_session("of agent", agent=name).commit()
             await new_session("of tenant", tenant=name).commit()
-            await new_session(f"of user {name}", agent="users").commit(user_id=name)
-        for name in NAMES:
+            await new_session(f"of user {number}", agent="users").commit(user_id=name)
+        for number, name in enumerate(NAMES):
             of_agent = await store.list_sessions(SessionQuery("tenant", name, None, 10))
             assert [key for key, _ in of_agent.sessions] == [SessionKey("tenant", name, "of agent")]
             of_tenant = await store.list_sessions(SessionQuery(name, None, None, 10))
             assert [key for key, _ in of_tenant.sessions] == [SessionKey(name, "agent", "of tenant")]
             of_user = await store.list_sessions(SessionQuery("tenant", None, name, 10))
-            assert [key for key, _ in of_user.sessions] == [SessionKey("tenant", "users", f"of user {name}")]
+            assert [key for key, _ in of_user.sessions] == [SessionKey("tenant", "users", f"of user {number}")]
 
     async def test_agents_are_told_apart(self, store: Store) -> None:
         for number, name in enumerate(NAMES):

@@ -21,6 +21,7 @@ from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd_server.stores.sql.sqlite import SQLiteStore
 from memoryd_server.stores.sql.writer import Writer
+from tests.adapters import EACH_SHARED_ADAPTER
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, as_sent, text
@@ -59,12 +60,19 @@ def write(address: str, key: session.SessionKey, name: str, writes: Writes, unti
                 writes.enough.set()
 
 
+@pytest.fixture(params=EACH_SHARED_ADAPTER)
+def server_to_kill(
+    request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path
+) -> Iterator[ServerProcess]:
+    """A server of the test's own on each adapter that keeps what it is given."""
+    with request.param.data(tmp_path) as url:
+        yield start_server("--store", f"default={url}", "--tokenizer", "estimate")
+
+
 @pytest.mark.parametrize("sessions", [1, WRITERS], ids=["one session", "a session each"])
-def test_what_was_acknowledged_survives_kill_9(
-    start_server: StartServer, tmp_path: Path, agent: str, sessions: int
-) -> None:
+def test_what_was_acknowledged_survives_kill_9(server_to_kill: ServerProcess, agent: str, sessions: int) -> None:
     """Every acknowledged message is there after the restart, in its place, and no batch is there in part."""
-    server = start_server("--data-dir", str(tmp_path), "--tokenizer", "estimate")
+    server = server_to_kill
     keys = [session.SessionKey(agent=agent, session_id=f"s{number}") for number in range(sessions)]
     writes = Writes()
     for round_ in range(ROUNDS):
@@ -102,11 +110,9 @@ def test_what_was_acknowledged_survives_kill_9(
     assert len(stored) % BATCH == 0
 
 
-def test_an_unanswered_append_is_repeated_after_the_crash(
-    start_server: StartServer, tmp_path: Path, agent: str
-) -> None:
+def test_an_unanswered_append_is_repeated_after_the_crash(server_to_kill: ServerProcess, agent: str) -> None:
     """The look-ups that make a replay harmless survive, too (invariant 2)."""
-    server = start_server("--data-dir", str(tmp_path), "--tokenizer", "estimate")
+    server = server_to_kill
     key = session.SessionKey(agent=agent, session_id="s")
     with Stubs(server.address) as stubs:
         first = stubs.append(key, *batch("a"), request_id="r")

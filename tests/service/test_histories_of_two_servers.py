@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -55,6 +56,8 @@ CALLS: Final = 45
 HASTY: Final = 0.02
 """The share of calls that are given a few milliseconds, so that their outcome may stay unknown."""
 SEEDS: Final = (1, 2)
+
+ANSWERS: Final = (Appended, Cleared, Rewound, Seen, Forked, Listed, Window, Session, Refused)
 
 _WORD: Final = re.compile(rb"word\d+")
 _NOBODY_KNOWS: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -203,6 +206,10 @@ async def test_some_order_explains_all_answers(pair: Addresses, agent: str, seed
 
 
 def check(family: Family) -> None:
+    """Some order explains the history, which holds answers of all kinds."""
+    kinds = Counter(type(each.answer).__name__ for each in family.history)
+    print(f"seed {family.seed}: {dict(kinds)}")
+    assert kinds.keys() >= {kind.__name__ for kind in ANSWERS}
     problem = explain(family.history)
     assert problem is None, f"seed {family.seed}: {problem}"
 

@@ -122,6 +122,65 @@ class TestSessions:
         for each in keys:
             assert said(stubs.messages(each)) == ([] if each in cleared else [each.session_id])
 
+    def test_are_rewound_one_by_one(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        rewound = keys[::3]
+        for each in rewound:
+            request = history.RewindSessionRequest(session=each, to_seq=0, request_id="rewind")
+            assert stubs.histories.RewindSession(request).removed_message_count == 1
+        for each in keys:
+            assert said(stubs.messages(each)) == ([] if each in rewound else [each.session_id])
+
+    def test_are_redacted_one_by_one(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        redacted = keys[::3]
+        for each in redacted:
+            stubs.histories.RedactMessage(history.RedactMessageRequest(session=each, id="same"))
+        for each in keys:
+            assert said(stubs.messages(each)) == ["[REDACTED]" if each in redacted else each.session_id]
+
+    def test_are_forked_one_by_one(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        """Each to its own name at another agent; as onto a name in use, once more onto that."""
+        forks = [key(f"{each.agent} forks", each.session_id) for each in keys]
+        for source, target in zip(keys, forks, strict=True):
+            request = history.ForkSessionRequest(source=source, target=target)
+            assert stubs.histories.ForkSession(request).copied_message_count == 1
+            assert refused(partial(stubs.histories.ForkSession, request)).reason == "SESSION_EXISTS"
+        for each in forks:
+            assert said(stubs.messages(each)) == [each.session_id]
+            replay = text(each.session_id, id="same", name="same", run_id="same")
+            assert seqs(stubs.append(each, replay)) == [1]
+
+    def test_keep_watches_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        tokens = []
+        for each in keys:
+            answers = stubs.histories.WatchMessages(history.WatchMessagesRequest(session=each, after_seq=0), timeout=30)
+            events = [event for answer in itertools.islice(answers, 2) for event in answer.events]
+            assert said([event.message for event in events]) == [each.session_id]
+            tokens.append(events[0].resume_token)
+            answers.cancel()
+        for mine, token in zip(keys, tokens[1:] + tokens[:1], strict=True):
+            request = history.WatchMessagesRequest(session=mine, resume_token=token)
+            stream = stubs.histories.WatchMessages(request, timeout=30)
+            assert refused(partial(next, stream)).reason == "RESUME_TOKEN_INVALID"
+
+    def test_wake_no_watch_of_another(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        watched, others = keys[0], keys[1:]
+        answers = stubs.histories.WatchMessages(history.WatchMessagesRequest(session=watched), timeout=30)
+        next(answers)
+        for each in others:
+            stubs.append(each, text("theirs"))
+        stubs.append(watched, text("its own"))
+        (event,) = next(answer for answer in answers if answer.events).events
+        assert said([event.message]) == ["its own"]
+
+    def test_are_updated_one_by_one(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
+        updated = keys[::3]
+        for each in updated:
+            changed = session.Session(key=each, labels={"of": each.session_id.strip() or "white space"})
+            stubs.histories.UpdateSession(history.UpdateSessionRequest(session=changed))
+        for each in keys:
+            labels = {"of": each.session_id.strip() or "white space"} if each in updated else {}
+            assert dict(stubs.session(each).labels) == labels
+
     def test_keep_calls_apart(self, stubs: Stubs, keys: list[session.SessionKey]) -> None:
         first, second = keys[:2]
         stubs.append(first, calls("a"))
@@ -198,6 +257,39 @@ class TestAgents:
             stubs.append(key(name, session_id), text(f"{number}", id="same"))
         for number, (name, session_id) in enumerate(dict.fromkeys(names)):
             assert said(stubs.messages(key(name, session_id))) == [f"{number}"]
+
+
+class TestUsers:
+    @pytest.fixture
+    def names(self, stubs: Stubs, agent: str) -> list[str]:
+        """Users with all names, each with one session that tells the name."""
+        names = [f"{agent} {name}" for name in ALIKE if len(name.encode()) < 100]
+        for number, name in enumerate(names):
+            stubs.append(key(agent, f"{number}"), text(name), create=history.SessionSettings(user_id=name))
+        return names
+
+    def test_keep_their_sessions_apart(self, stubs: Stubs, names: list[str]) -> None:
+        for number, name in enumerate(names):
+            found = stubs.histories.ListSessions(history.ListSessionsRequest(user_id=name)).sessions
+            assert [(each.user_id, each.key.session_id) for each in found] == [(name, f"{number}")]
+
+    def test_are_erased_one_by_one(self, stubs: Stubs, agent: str, names: list[str]) -> None:
+        erased = names[::3]
+        for name in erased:
+            answer = stubs.histories.EraseUser(history.EraseUserRequest(user_id=name))
+            assert (answer.erased_session_count, answer.erased_message_count) == (1, 1)
+        left = stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent, page_size=1_000)).sessions
+        assert {each.user_id for each in left} == set(names) - set(erased)
+        for number, name in enumerate(names):
+            if name not in erased:
+                assert said(stubs.messages(key(agent, f"{number}"))) == [name]
+
+    def test_of_other_names_own_nothing(self, stubs: Stubs, agent: str, names: list[str]) -> None:
+        for name in ("cafE", "cafe   ", "%%", "**", "c_fe"):
+            request = history.EraseUserRequest(user_id=f"{agent} {name}")
+            assert stubs.histories.EraseUser(request) == history.EraseUserResponse()
+        found = stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent, page_size=1_000)).sessions
+        assert len(found) == len(names)
 
 
 class TestFilters:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import grpc
 import pytest
@@ -13,6 +14,8 @@ from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
+from tests.adapters import EACH_ADAPTER
+from tests.conftest import ServerOn
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, refused, seqs, text
 
@@ -30,14 +33,18 @@ def long_text(number: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def long_server(server: ServerProcess, in_memory_server: ServerProcess) -> dict[str, str]:
-    """The addresses of servers on both stores that hold the session LONG, in which every 1,000th message is of the run
-    "rare", and the first one is a developer's."""
-    addresses = {"sqlite": server.address, "in_memory": in_memory_server.address}
-    for address in addresses.values():
+def long_server_on(server_on: ServerOn) -> Callable[[str], str]:
+    """The addresses of servers by the name of their adapter, that hold the session LONG, in which every 1,000th message
+    is of the run "rare"."""
+
+    @cache
+    def fill(name: str) -> str:
+        address = server_on(name).address
         with MemoryClient(address) as client:
             client.session(agent=LONG.agent, id=LONG.session_id).append_all(_long_messages())
-    return addresses
+        return address
+
+    return fill
 
 
 def _long_messages() -> Iterator[Message]:
@@ -46,15 +53,21 @@ def _long_messages() -> Iterator[Message]:
         yield Message(role=user("").role, content=(Text(long_text(number)),), run_id=run_id)
 
 
-@pytest.fixture(params=["sqlite", "in_memory"])
-def long_stubs(request: pytest.FixtureRequest, long_server: dict[str, str]) -> Iterator[Stubs]:
-    with Stubs(long_server[request.param]) as stubs:
+@pytest.fixture(params=EACH_ADAPTER)
+def long_server(request: pytest.FixtureRequest, long_server_on: Callable[[str], str]) -> str:
+    """The address of such a server on each adapter in turn."""
+    return long_server_on(request.param.name)
+
+
+@pytest.fixture
+def long_stubs(long_server: str) -> Iterator[Stubs]:
+    with Stubs(long_server) as stubs:
         yield stubs
 
 
-@pytest.fixture(params=["sqlite", "in_memory"])
-def long_client(request: pytest.FixtureRequest, long_server: dict[str, str]) -> Iterator[MemoryClient]:
-    with MemoryClient(long_server[request.param]) as client:
+@pytest.fixture
+def long_client(long_server: str) -> Iterator[MemoryClient]:
+    with MemoryClient(long_server) as client:
         yield client
 
 

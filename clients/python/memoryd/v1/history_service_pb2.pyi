@@ -1021,9 +1021,11 @@ class WatchEvent(_message.Message):
     kind: Global___WatchEventKind.ValueType
     """What."""
     from_seq: _builtins.int
-    """The messages that it is about: the seq of the first. 0 for RESYNC."""
+    """The seqs that it is about: the first. 0 for RESYNC. Of what was taken away, not every seq in the range need have held a
+    message: those that were taken away before are in it, too.
+    """
     to_seq: _builtins.int
-    """The seq of the last, itself included. The same as from_seq where message is set. Below from_seq when there is none."""
+    """The last of these seqs, itself included. The same as from_seq where message is set. Below from_seq when there is none."""
     resume_token: _builtins.str
     """Resumes the watch behind this event. Opaque; valid for 24 hours, later it gives RESYNC."""
     @_builtins.property

@@ -89,8 +89,8 @@ PURGE_DELAY_SECONDS: Final = 60
 """How long removed messages stay in the database: calls that began before the removal end first."""
 
 MAX_REMOVED_RANGES: Final = 64
-"""Removed ranges that a session's record holds until their purge: clears beyond it share one, and a rewind that cannot is
-refused."""
+"""Removed ranges that a session's record holds until their purge: clears beyond it share one, and a rewind that cannot
+is refused."""
 
 PURGE_BATCH: Final = 1_000
 """Messages that one purge transaction deletes: appends wait for no longer than that takes."""

@@ -30,7 +30,7 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import Record, SessionKey, StoredMessage
+from memoryd_server.stores.records import Lookup, Record, SessionKey, StoredMessage
 from memoryd_server.stores.sql.appends import merge_appends
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.planned import PlannedStore
@@ -38,7 +38,7 @@ from memoryd_server.stores.sql.pool import ConnectionPool
 from memoryd_server.stores.sql.postgresql_errors import FAILURES, ROLLED_BACK, is_lost, unavailable, unopenable
 from memoryd_server.stores.sql.postgresql_statements import AppendStatement, BirthStatement, PostgreSQLLoadStatements
 from memoryd_server.stores.sql.reads import Reads
-from memoryd_server.stores.sql.rows import Codec, Row, message_of, row_of_message
+from memoryd_server.stores.sql.rows import Codec, Row, lookup_of, message_of, row_of_lookup, row_of_message
 from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Execute, Fetch, Insert, Plan
@@ -122,16 +122,33 @@ class PostgreSQLCodec(Codec):
     @staticmethod
     def message(row: Row) -> StoredMessage:
         message = message_of(row)
-        if _ESCAPE in message.metadata or _ESCAPE in message.extra:
-            return _with_free_texts(message, from_storable(message.metadata), from_storable(message.extra))
+        if (
+            _ESCAPE in message.metadata
+            or _ESCAPE in message.extra
+            or (message.content is not None and _ESCAPE in message.content)
+            or (message.name is not None and _ESCAPE in message.name)
+        ):
+            return _with_free_texts(message, from_storable)
         return message
 
     @staticmethod
     def row_of_message(session: int, life: int, message: StoredMessage) -> Row:
-        metadata, extra = to_storable(message.metadata), to_storable(message.extra)
-        if metadata is not message.metadata or extra is not message.extra:
-            message = _with_free_texts(message, metadata, extra)
+        texts = (message.metadata, message.extra, message.content or "", message.name or "")
+        if any(_NUL in text or _ESCAPE in text for text in texts):
+            message = _with_free_texts(message, to_storable)
         return row_of_message(session, life, message)
+
+    @staticmethod
+    def lookup(row: Row) -> Lookup:
+        lookup = lookup_of(row)
+        return msgspec.structs.replace(lookup, answer=from_storable(lookup.answer))
+
+    @staticmethod
+    def row_of_lookup(session: int, life: int, lookup: Lookup) -> Row:
+        answer = to_storable(lookup.answer)
+        if answer is not lookup.answer:
+            lookup = msgspec.structs.replace(lookup, answer=answer)
+        return row_of_lookup(session, life, lookup)
 
 
 class _Connection:
@@ -411,5 +428,12 @@ def _count(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
-def _with_free_texts(message: StoredMessage, metadata: str, extra: str) -> StoredMessage:
-    return msgspec.structs.replace(message, metadata=metadata, extra=extra)
+def _with_free_texts(message: StoredMessage, change: Callable[[str], str]) -> StoredMessage:
+    """The message with those of its texts changed that may hold any character."""
+    return msgspec.structs.replace(
+        message,
+        name=None if message.name is None else change(message.name),
+        content=None if message.content is None else change(message.content),
+        metadata=change(message.metadata),
+        extra=change(message.extra),
+    )

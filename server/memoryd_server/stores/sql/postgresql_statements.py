@@ -20,7 +20,6 @@ from memoryd_server.stores.sql.rows import (
     Codec,
     Row,
     row_of_agent,
-    row_of_lookup,
     row_of_record,
 )
 from memoryd_server.stores.sql.statements import KEY
@@ -149,13 +148,13 @@ class BirthStatement:
                 *(*change.key, *row_of_record(change.record)),
                 *row_of_agent(AgentRecord(change.key.tenant, change.key.agent))[2:],
                 *(zip(*messages, strict=True) if messages else _NO_MESSAGES[1:]),
-                *_arrays_of_lookups(change),
+                *_arrays_of_lookups(self._codec, change),
             ),
         )
 
 
-def _arrays_of_lookups(change: Change) -> Sequence[Any]:
-    rows = [row_of_lookup(0, 0, lookup)[1:-1] for lookup in change.lookups]
+def _arrays_of_lookups(codec: Codec, change: Change) -> Sequence[Any]:
+    rows = [codec.row_of_lookup(0, 0, lookup)[1:-1] for lookup in change.lookups]
     return list(zip(*rows, strict=True)) if rows else _NO_LOOKUPS[1:]
 
 
@@ -246,7 +245,7 @@ class AppendStatement:
         parameters = (
             *(*change.key, previous.incarnation, previous.version, *row_of_record(record)),
             *self._codec.row_of_message(0, 0, change.messages[0])[2:],
-            *_arrays_of_lookups(change),
+            *_arrays_of_lookups(self._codec, change),
         )
         return Fetch(self.sql_of_one, parameters)
 
@@ -268,7 +267,7 @@ class AppendStatement:
             assert isinstance(previous, Record)
             assert isinstance(record, Record)
             of_changes.append((*change.key, previous.incarnation, previous.version, *row_of_record(record)))
-            lookups += [(number, *row_of_lookup(0, 0, lookup)[1:-1]) for lookup in change.lookups]
+            lookups += [(number, *self._codec.row_of_lookup(0, 0, lookup)[1:-1]) for lookup in change.lookups]
             messages += [(number, *self._codec.row_of_message(0, 0, message)[2:]) for message in change.messages]
             groups += [(number, head) for head in change.completed]
         return Fetch(

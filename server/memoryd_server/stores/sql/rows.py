@@ -254,6 +254,7 @@ class Codec:
     message = staticmethod(message_of)
     row_of_message = staticmethod(row_of_message)
     lookup = staticmethod(lookup_of)
+    row_of_lookup = staticmethod(row_of_lookup)
     agent = staticmethod(agent_of)
 
     def text(self, value: Any) -> str:

@@ -29,7 +29,6 @@ from memoryd_server.stores.sql.rows import (
     indexed,
     row_of_agent,
     row_of_event,
-    row_of_lookup,
     row_of_record,
 )
 from memoryd_server.stores.sql.statements import Statements
@@ -133,7 +132,7 @@ class Writes:
             yield ExecuteMany(self._sql.insert_message, rows)
         if change.lookups:
             yield ExecuteMany(
-                self._sql.insert_lookup, [row_of_lookup(session, life, lookup) for lookup in change.lookups]
+                self._sql.insert_lookup, [self._codec.row_of_lookup(session, life, lookup) for lookup in change.lookups]
             )
         if change.events:
             yield ExecuteMany(self._sql.insert_event, [row_of_event(session, life, event) for event in change.events])
@@ -191,7 +190,9 @@ class Writes:
             rows = [self._codec.row_of_message(session, FIRST_LIFE, message) for message in messages]
             yield ExecuteMany(self._sql.add_message, rows)
         if lookups:
-            yield ExecuteMany(self._sql.add_lookup, [row_of_lookup(session, FIRST_LIFE, lookup) for lookup in lookups])
+            yield ExecuteMany(
+                self._sql.add_lookup, [self._codec.row_of_lookup(session, FIRST_LIFE, lookup) for lookup in lookups]
+            )
 
     def end_staging(self, staging: str) -> Plan[None]:
         session = int(staging)

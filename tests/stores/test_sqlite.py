@@ -226,7 +226,7 @@ def _texts() -> dict[str, str]:
             texts[name] = statement
         elif isinstance(statement, ListStatement):
             texts |= {f"{name} of {size}": text for size, text in statement.variants}
-        else:
+        elif isinstance(statement, dict):
             texts |= {f"{name} {variant}": text for variant, text in statement.items()}
     return texts
 

@@ -121,15 +121,14 @@ class OwnServer(DatabaseServer):
     def hanging(self) -> Iterator[None]:
         """Lets the server's processes stand still, as those of a machine that is overloaded: its connections stay open,
         it accepts new ones, and nothing answers."""
-        os.kill(self._pid, signal.SIGSTOP)
-        stopped = [self._pid, *_children(self._pid)]
-        for process in stopped[1:]:
-            os.kill(process, signal.SIGSTOP)
+        # First the one that starts others. These may end by themselves at any time.
+        _signal([self._pid], signal.SIGSTOP)
+        processes = [self._pid, *_children(self._pid)]
+        _signal(processes, signal.SIGSTOP)
         try:
             yield
         finally:
-            for process in stopped:
-                os.kill(process, signal.SIGCONT)
+            _signal(processes, signal.SIGCONT)
 
     def _end(self, with_signal: signal.Signals) -> None:
         assert self._keeper is not None, "the server does not run"
@@ -150,6 +149,12 @@ class OwnServer(DatabaseServer):
             self._keeper.stdin.close()
             self._reap(self._keeper)
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _signal(processes: Sequence[int], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def _children(process: int) -> list[int]:

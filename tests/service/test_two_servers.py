@@ -208,6 +208,19 @@ class TestWhatOneChanges:
         assert seqs(here.load(key).messages) == [3]
 
 
+def test_a_fork_that_is_repeated_while_it_is_made_gets_its_first_answer(here: Stubs, there: Stubs, agent: str) -> None:
+    """A caller that gave up waiting repeats its call, and the other server takes it (invariant 2)."""
+    source = new_key(agent)
+    here.append(source, text("one"), text("two"))
+    for _ in range(10):
+        request = history.ForkSessionRequest(source=source, target=new_key(agent), request_id="r")
+        with ThreadPoolExecutor(8) as threads:
+            answers = threads.map(
+                lambda stubs, request=request: stubs.histories.ForkSession(request), (here, there) * 4
+            )
+        assert all(answer == history.ForkSessionResponse(copied_message_count=2, last_seq=2) for answer in answers)
+
+
 def test_page_tokens_hold_on_both(here: Stubs, there: Stubs, key: session.SessionKey) -> None:
     """Servers are stateless: a page token of one is good at the other."""
     here.append(key, text("one"), text("two"))

@@ -71,14 +71,22 @@ async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None
     if request.through_seq is not None and request.through_seq < 1:
         raise field_invalid("through_seq", "a seq is 1 or more; leave it out to copy all messages")
     mark = RequestMark.of(runtime.info.secret, request.request_id, "ForkSession", *request.source, request.through_seq)
-    if mark is not None:
-        known = await runtime.store.find(request.target, LookupKind.REQUEST, [request.request_id])
-        first = replay.first_counts(mark.request_id, mark.digest, known)
-        if first is not None:
-            return _answer(first)
-    if await runtime.sessions.load(request.target) is not None:
+    # In this order: a replay that finds the fork of its first try finds its look-up too.
+    taken = await runtime.sessions.load(request.target) is not None
+    first = await _first_answer(runtime, request.target, mark)
+    if first is not None:
+        return _answer(first)
+    if taken:
         raise session_exists(*request.target[1:])
     return _answer(await _copy(runtime, request, mark, deadline))
+
+
+async def _first_answer(runtime: Runtime, target: SessionKey, mark: RequestMark | None) -> Counts | None:
+    """The first answer to a replay. Raises: RequestError REQUEST_ID_CONFLICT."""
+    if mark is None:
+        return None
+    known = await runtime.store.find(target, LookupKind.REQUEST, [mark.request_id])
+    return replay.first_counts(mark.request_id, mark.digest, known)
 
 
 def _answer(counts: Counts) -> tuple[int, int]:
@@ -108,7 +116,12 @@ async def _copy(runtime: Runtime, request: Fork, mark: RequestMark | None, deadl
     except StagingLost as error:
         raise _interrupted() from error
     except NotAdopted as error:
-        raise (session_exists(*request.target[1:]) if error.taken else _interrupted()) from error
+        if not error.taken:
+            raise _interrupted() from error
+        first = await _first_answer(runtime, request.target, mark)
+        if first is not None:
+            return first
+        raise session_exists(*request.target[1:]) from error
     finally:
         if not adopted:
             await runtime.store.end_staging(staging)

@@ -49,7 +49,8 @@ class WindowMode(IntEnum):
 
 class EventKind(IntEnum):
     """What happened to a history, apart from appends, which its messages tell themselves; the values are those of the
-    protocol's enum `WatchEventKind`."""
+    protocol's enum `WatchEventKind`.
+    """
 
     REDACTED = 3
     CLEARED = 4

@@ -81,9 +81,10 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with ThreadPoolExecutor() as threads:
+        with ThreadPoolExecutor(WRITERS + len(READS) + 1) as threads:
             callers = [threads.submit(self._write, key(f"of writer {number}")) for number in range(WRITERS)]
-            callers += [threads.submit(self._begin_sessions), threads.submit(self._read)]
+            callers += [threads.submit(self._read, call) for call in READS]
+            callers.append(threads.submit(self._begin_sessions))
             try:
                 yield
             finally:
@@ -101,15 +102,15 @@ class Load:
             for number in self._until_stopped():
                 self._append(BEGIN, stubs, key(f"new {number}"), f"new {number}")
 
-    def _read(self) -> None:
+    def _read(self, call: str) -> None:
         """A read that cannot be made is an error: what is answered is never less than what was acknowledged."""
         of = key("of writer 0")
         with Stubs(self.address) as stubs:
+            wait_for(lambda: self.answered[of.session_id] > 0)
             for _ in self._until_stopped():
                 least = self.answered[of.session_id] * BATCH
-                for call, read in READS.items() if least else ():
-                    found = self._attempt(call, partial(read, stubs, of))
-                    assert found is None or found >= least
+                found = self._attempt(call, partial(READS[call], stubs, of))
+                assert found is None or found >= least
 
     def _until_stopped(self) -> Iterator[int]:
         return itertools.takewhile(lambda _: not self.stop.is_set(), itertools.count())

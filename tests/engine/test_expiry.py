@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from memoryd_server import limits
-from memoryd_server.engine import changes, erasing, forking, histories, loading, redacting, rewinding, watching
+from memoryd_server.engine import changes, erasing, forking, histories, loading, redacting, rewinding, tokens, watching
 from memoryd_server.engine.changes import SessionSettings, SessionUpdate
 from memoryd_server.engine.clock import StoreClock
 from memoryd_server.engine.errors import Reason, RequestError
@@ -127,6 +127,17 @@ async def test_the_next_append_begins_a_new_life_at_seq_1(runtime: Runtime, swep
     assert record.incarnation != old
     messages, _ = await histories.list_messages(runtime, histories.MessageList(KEY))
     assert [message.id for message in messages] == ["second"]
+
+
+async def test_a_new_life_has_the_vocabulary_that_it_is_begun_with(runtime: Runtime) -> None:
+    """A server that remembers the old life does not give the new one its vocabulary (invariant 8)."""
+    assert (await histories.get_session(runtime, KEY)).tokenizer == tokens.ESTIMATE
+    await _later(runtime, TTL)
+    settings = SessionSettings(tokenizer=tokens.O200K_BASE)
+    await histories.append(runtime, histories.Append(KEY, [user("hello world")], settings=settings))
+    record = await histories.get_session(runtime, KEY)
+    count = tokens.counter(tokens.O200K_BASE)
+    assert (record.tokenizer, record.tokens) == (tokens.O200K_BASE, 4 + count("hello world"))
 
 
 async def test_a_replay_of_an_expired_life_gives_its_first_answer_and_restores_nothing(runtime: Runtime) -> None:

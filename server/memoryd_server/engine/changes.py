@@ -64,6 +64,8 @@ class AppendInput:
     tokens: Sequence[int]
     """The price of each message in `tokenizer`."""
     tokenizer: str
+    birth_tokenizer: str
+    """The vocabulary of the session if this append begins it."""
     digests: Sequence[bytes]
     batch_digest: bytes
     request_id: str
@@ -111,7 +113,7 @@ def plan_append(
     _check_last_seq(wanted.expected_last_seq, 0 if record is None else record.last_seq)
     now = clock()
     if record is None:
-        base = birth(wanted.settings, wanted.tokenizer, now)
+        base = birth(wanted.settings, wanted.birth_tokenizer, now)
         _check_settings_size(base)
     else:
         base = record

@@ -68,9 +68,10 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
     weight = sum(message.size for message in request.messages)
     inline = weight <= tokens.INLINE_BYTES
     cached = runtime.committer.records.get(request.key)
-    tokenizer = cached.tokenizer if cached else request.settings.tokenizer or runtime.defaults.tokenizer
+    birth_tokenizer = request.settings.tokenizer or runtime.defaults.tokenizer
+    tokenizer = cached.tokenizer if cached else birth_tokenizer
     while True:
-        arguments = (request, new_ids, runtime.info.secret, tokenizer)
+        arguments = (request, new_ids, runtime.info.secret, tokenizer, birth_tokenizer)
         if inline and tokens.is_loaded(tokenizer):
             wanted = prepare(*arguments)
         else:
@@ -83,11 +84,13 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
                 ids=ids,
                 deadline=deadline,
             )
-        except TokenizerDiffers as differs:  # The session exists, and was begun with another vocabulary.
+        except TokenizerDiffers as differs:  # The session has another vocabulary than was supposed.
             tokenizer = differs.tokenizer
 
 
-def prepare(request: Append, new_ids: Sequence[str], secret: bytes, tokenizer: str) -> AppendInput:
+def prepare(
+    request: Append, new_ids: Sequence[str], secret: bytes, tokenizer: str, birth_tokenizer: str
+) -> AppendInput:
     """Works out what an append needs before its session is looked at. Long texts are not for the event loop."""
     count = tokens.counter(tokenizer)
     contents = [encode_content(message.parts) for message in request.messages]
@@ -101,6 +104,7 @@ def prepare(request: Append, new_ids: Sequence[str], secret: bytes, tokenizer: s
         contents=contents,
         tokens=[tokens.message_tokens(count, message.name, message.parts or ()) for message in request.messages],
         tokenizer=tokenizer,
+        birth_tokenizer=birth_tokenizer,
         digests=digests,
         batch_digest=replay.request_digest(secret, digests),
         request_id=request.request_id,

@@ -23,11 +23,15 @@ class Adapter:
     type: str
     """As settings name it."""
     data: Callable[[Path], AbstractContextManager[str]]
-    """Given a directory of its own: a context with the URL of empty data, which is gone when the context ends."""
+    """Given a directory of its own: a context with the URL of data that is new, and gone when the context ends."""
     shared: bool
     """Whether several stores on one URL are one: how tests play several servers, and a restart."""
     database: Kind | None = None
     """The database server that it needs."""
+
+    def emptied(self, directory: Path) -> AbstractContextManager[str]:
+        """Likewise with data that holds nothing, but is not new where making it takes time."""
+        return shared.emptied_database(self.database) if self.database else self.data(directory)
 
     @property
     def is_here(self) -> bool:

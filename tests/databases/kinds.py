@@ -29,6 +29,8 @@ class Kind(ABC):
     """What to install on Debian."""
     compose_url: ClassVar[str]
     """Where `docker compose -f tests/compose.yaml up` serves it."""
+    lock_limit: ClassVar[str]
+    """Has the connection wait for no lock for long."""
     stop_signal: ClassVar[signal.Signals]
     """Ends the server in order, without waiting for its clients."""
     end_signal: ClassVar[signal.Signals]
@@ -76,6 +78,7 @@ class _PostgreSQL(Kind):
     driver = "postgresql+asyncpg"
     packages = "postgresql"
     compose_url = "postgresql://memoryd:memoryd@127.0.0.1:15432/postgres"
+    lock_limit = "SET lock_timeout = '2s'"
     stop_signal = signal.SIGINT
     end_signal = signal.SIGQUIT
 
@@ -117,6 +120,7 @@ class _MariaDB(Kind):
     driver = "mysql+asyncmy"
     packages = "mariadb-server-core mariadb-client-core"
     compose_url = "mysql://root:memoryd@127.0.0.1:13306/mysql"
+    lock_limit = "SET SESSION innodb_lock_wait_timeout = 2"
     stop_signal = signal.SIGTERM
     end_signal = signal.SIGKILL
 

@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         directory, given_urls = worker_input[_WORKER_INPUT]
         shared.use(SharedServers(Path(directory), given_urls))
+    config.add_cleanup(shared.of_this_run().drop_used)
 
 
 @pytest.hookimpl(optionalhook=True)

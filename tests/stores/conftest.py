@@ -27,9 +27,15 @@ def adapter(request: pytest.FixtureRequest) -> Adapter:
 
 
 @pytest.fixture
-def store_url(adapter: Adapter, tmp_path: Path) -> Iterator[str]:
+def anew() -> bool:
+    """Whether the test's data is to be new, without any tables; by its own fixture or parameter, a test says so."""
+    return False
+
+
+@pytest.fixture
+def store_url(adapter: Adapter, anew: bool, tmp_path: Path) -> Iterator[str]:
     """Where the test's data is, empty at first."""
-    with adapter.data(tmp_path) as url:
+    with adapter.data(tmp_path) if anew else adapter.emptied(tmp_path) as url:
         yield url
 
 

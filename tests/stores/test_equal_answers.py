@@ -97,7 +97,7 @@ class EqualAnswers(RuleBasedStateMachine):
     def open(self) -> None:
         directory = Path(self._data.enter_context(tempfile.TemporaryDirectory()))
         for adapter in (adapter for adapter in ADAPTERS if adapter.is_here):
-            store = create_store("test", adapter.type, self._data.enter_context(adapter.data(directory)))
+            store = create_store("test", adapter.type, self._data.enter_context(adapter.emptied(directory)))
             self._runner.run(store.open())
             self._stores.append(store)
 

@@ -34,6 +34,12 @@ from tests.stores.conftest import OpenStore
 
 pytestmark = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
 
+
+@pytest.fixture
+def anew() -> bool:
+    return True
+
+
 KEY = SessionKey("tenant", "agent", "session")
 SERVERS = 10
 

@@ -213,6 +213,7 @@ async def test_several_sweeps_and_erasures_at_once_delete_each_row_once(open_sto
     assert deleted == Deleted(messages=200, lookups=200, sessions=4)
 
 
+@pytest.mark.parametrize("anew", [True])
 async def test_several_processes_open_one_new_database_at_once_and_share_it(
     store_url: str, open_store: OpenStore
 ) -> None:

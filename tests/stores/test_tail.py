@@ -349,7 +349,7 @@ def test_any_tail_of_any_history_is_what_the_contract_says(adapter: Adapter, tmp
         assert runner.run(load(history, tail)) == expected(history, tail)
 
     numbers = itertools.count()
-    with adapter.data(tmp_path) as url, asyncio.Runner() as runner:
+    with adapter.emptied(tmp_path) as url, asyncio.Runner() as runner:
         store = create_store("test", adapter.type, url)
         runner.run(store.open())
         try:

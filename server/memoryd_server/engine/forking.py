@@ -78,7 +78,16 @@ async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None
         return _answer(first)
     if taken:
         raise session_exists(*request.target[1:])
-    return _answer(await _copy(runtime, request, mark, deadline))
+    try:
+        return _answer(await _copy(runtime, request, mark, deadline))
+    except RequestError as error:
+        if error.reason not in {Reason.SESSION_EXISTS, Reason.FORK_INTERRUPTED}:
+            raise
+        # Another try of the same request may have made the fork meanwhile.
+        first = await _first_answer(runtime, request.target, mark)
+        if first is None:
+            raise
+        return _answer(first)
 
 
 async def _first_answer(runtime: Runtime, target: SessionKey, mark: RequestMark | None) -> Counts | None:
@@ -116,12 +125,7 @@ async def _copy(runtime: Runtime, request: Fork, mark: RequestMark | None, deadl
     except StagingLost as error:
         raise _interrupted() from error
     except NotAdopted as error:
-        if not error.taken:
-            raise _interrupted() from error
-        first = await _first_answer(runtime, request.target, mark)
-        if first is not None:
-            return first
-        raise session_exists(*request.target[1:]) from error
+        raise (session_exists(*request.target[1:]) if error.taken else _interrupted()) from error
     finally:
         if not adopted:
             await runtime.store.end_staging(staging)

@@ -194,7 +194,8 @@ class HistoryServiceServicer(object):
     def EraseUser(self, request, context):
         """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
         answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-        next call deletes. A user who owns nothing answers 0.
+        next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
+        user: keep them from it, and repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

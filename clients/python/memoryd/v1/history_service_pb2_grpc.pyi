@@ -71,7 +71,8 @@ class HistoryServiceStub:
     EraseUser: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]
     """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
     answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-    next call deletes. A user who owns nothing answers 0.
+    next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
+    user: keep them from it, and repeat the call.
     """
     WatchMessages: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]
     """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
@@ -122,7 +123,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     EraseUser: _aio.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]  # type: ignore[assignment]
     """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
     answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-    next call deletes. A user who owns nothing answers 0.
+    next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
+    user: keep them from it, and repeat the call.
     """
     WatchMessages: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]  # type: ignore[assignment]
     """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
@@ -242,7 +244,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_history_service_pb2.EraseUserResponse, _abc.Awaitable[_history_service_pb2.EraseUserResponse]]:
         """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
         answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-        next call deletes. A user who owns nothing answers 0.
+        next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
+        user: keep them from it, and repeat the call.
         """
 
     @_abc_1.abstractmethod

@@ -148,6 +148,11 @@ async def _open_store(name: str, settings: StoreSettings, defaults: Defaults, me
         info = await store.open()
     except StoreMisconfigured as error:
         raise SettingsError(f"Store {name!r}: {error}") from error
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"store {name!r} ({mask_url(settings.url)}) does not answer: {error} To start memoryd, start the database "
+            "first, or correct its URL."
+        ) from error
     _log.info("store opened", type=info.type, url=mask_url(settings.url))
     if not info.durable:
         _log.warning("this store keeps nothing beyond the end of this process")
@@ -351,6 +356,6 @@ def run(settings: Settings) -> int:
         sys.stderr.write(f"memoryd cannot start: {error}\n")
         return 2
     except StoreUnavailable as error:
-        sys.stderr.write(f"memoryd cannot start: its store does not answer: {error}\n")
+        sys.stderr.write(f"memoryd cannot start: {error}\n")
         return 2
     return 0

@@ -116,12 +116,18 @@ def test_the_limits_are_those_of_the_design() -> None:
 def test_every_limit_says_why_and_is_shown() -> None:
     """`memoryd config` prints them all."""
     shown = limits.describe()
-    assert set(shown) == {name for name in vars(limits) if name.startswith(("MAX_", "DEFAULT_"))} | {
+    assert set(shown) == {name for name in vars(limits) if name.startswith(("MAX_", "MIN_", "DEFAULT_"))} | {
         "AGENT_CACHE_SECONDS",
         "ACTIVITY_LAG_SECONDS",
         "PURGE_DELAY_SECONDS",
         "PURGE_BATCH",
         "STORE_PROBE_SECONDS",
+        "EVENT_SECONDS",
+        "LOOKUP_SECONDS",
+        "STAGING_SECONDS",
+        "STAGING_BATCH",
+        "WATCH_PAGE_BYTES",
+        "WATCH_STALL_SECONDS",
     }
     source = inspect.getsource(limits)
     for name in shown:

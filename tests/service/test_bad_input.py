@@ -498,7 +498,7 @@ class TestMissing:
 
 class TestUnknownMethods:
     @pytest.mark.parametrize(
-        "method", ["/memoryd.v1.HistoryService/ForkSession", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
+        "method", ["/memoryd.v1.SummaryService/Summarize", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
     )
     def test_are_unimplemented_with_a_reason(self, sqlite_stubs: Stubs, method: str) -> None:
         call: Any = sqlite_stubs.channel.unary_unary(method)
@@ -508,7 +508,7 @@ class TestUnknownMethods:
         assert method in refusal.text
 
     def test_are_refused_as_streams_too(self, sqlite_stubs: Stubs) -> None:
-        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.HistoryService/WatchMessages")
+        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.SummaryService/Summarize")
         refusal = refused(lambda: list(call(iter([b""]), timeout=10)))
 
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "METHOD_UNKNOWN")

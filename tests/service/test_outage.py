@@ -254,6 +254,7 @@ def test_a_server_whose_database_is_away_says_so_and_does_not_start(
                 check=False,
             )
     assert ended.returncode == 2
-    assert "memoryd cannot start: its store does not answer" in ended.stderr
+    assert "memoryd cannot start: store 'default'" in ended.stderr
+    assert "does not answer" in ended.stderr
     assert "hunter2" not in ended.stderr
     assert "Traceback" not in ended.stderr

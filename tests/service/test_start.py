@@ -71,15 +71,17 @@ WRONG: Final[dict[str, Wrong]] = {
         ("Store 'main'", "no URL", "MEMORYD_STORES__MAIN__URL"), file='[stores.main]\ntype = "sqlite"'
     ),
     "a store with an empty URL": Wrong(("Store 'main'", "no URL"), environment={"MEMORYD_STORES__MAIN__URL": ""}),
-    "a store without its driver": Wrong(
-        ("Store 'main'", "postgresql", "asyncpg"), ("--store", "main=postgresql://ada:hunter2@db/memory")
+    "a store that cannot be reached": Wrong(
+        ("store 'main'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
+        ("--store", "main=postgresql://ada:hunter2@127.0.0.1:1/memory"),
     ),
     "a store with a driver that is not used": Wrong(
         ("Store 'main'", "aiosqlite", "sqlite:"), ("--store", "main=sqlite+aiosqlite:///memoryd.db")
     ),
     "a store of an unknown scheme": Wrong(("Store 'main'", "'carrier-pigeon'"), ("--store", "main=carrier-pigeon://x")),
     "a store of an unknown type": Wrong(
-        ("Store 'main'", "'sqllite'", "in_memory and sqlite"), file='[stores.main]\ntype = "sqllite"\nurl = "memory://"'
+        ("Store 'main'", "'sqllite'", "in_memory, sqlite, postgresql and mysql"),
+        file='[stores.main]\ntype = "sqllite"\nurl = "memory://"',
     ),
     "a store whose type and URL differ": Wrong(
         ("Store 'main'", "in_memory", "sqlite"), file='[stores.main]\ntype = "in_memory"\nurl = "sqlite:///x.db"'

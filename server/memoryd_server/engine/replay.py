@@ -81,7 +81,7 @@ def first_counts(request_id: str, digest: bytes, known: Sequence[Lookup]) -> tup
 def _request_id_conflict(request_id: str) -> RequestError:
     return RequestError(
         Reason.REQUEST_ID_CONFLICT,
-        f"request_id {request_id!r} was used for another request; nothing was changed: use a new request_id",
+        f"request_id {request_id!r} was used for another request; nothing was written: use a new request_id",
         request_id=request_id,
     )
 

@@ -1,4 +1,4 @@
-"""What is particular to the store on MariaDB and MySQL: round trips, costs, outages, errors, settings, connections."""
+"""What is particular to the store on MariaDB and MySQL: costs, packets, locks, a failover, errors, settings, TLS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import asyncmy
 import pytest
 import trustme
-from asyncmy.errors import IntegrityError
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
@@ -28,16 +27,15 @@ from memoryd_server.stores.base import (
 )
 from memoryd_server.stores.records import SessionKey, Usability
 from memoryd_server.stores.registry import create_store
-from memoryd_server.stores.sql import mariadb
 from memoryd_server.stores.sql.mariadb import MariaDBStore
-from memoryd_server.stores.sql.mariadb_commit import in_packets
-from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection, literal
+from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection
+from memoryd_server.stores.sql.mariadb_texts import in_packets, literal
 from tests.databases.kinds import MARIADB
 from tests.databases.plugin import StartDatabaseServer
 from tests.databases.servers import execute
 from tests.databases.shared import new_database
 from tests.stores.builders import BOTH, USABLE, Session, birth, born, call, change_of, lookup, message, orphan
-from tests.stores.counting_proxy import CountingProxy, counting_proxy
+from tests.stores.counting_proxy import counting_proxy
 
 pytestmark = MARIADB.mark
 
@@ -77,97 +75,6 @@ async def run(store: MariaDBStore, *texts: str) -> None:
 
 async def fetch(store: MariaDBStore, sql: str) -> Sequence[tuple[Any, ...]]:
     return await store._with_connection(lambda connection: connection.fetch(sql))
-
-
-class TestRoundTrips:
-    """(design section 5)"""
-
-    @pytest.fixture
-    async def proxy(self, url: str) -> AsyncIterator[CountingProxy]:
-        async with counting_proxy(url) as (proxy, through):
-            self.store = await opened(through)
-            self.session = Session(self.store, KEY)
-            yield proxy
-            await self.store.close()
-
-    async def trips(self, proxy: CountingProxy, call: Callable[[], Awaitable[object]]) -> int:
-        """Of a call whose like was made before on the same connection."""
-        await call()
-        before = proxy.round_trips
-        await call()
-        return proxy.round_trips - before
-
-    @pytest.mark.parametrize(
-        "tail",
-        [
-            None,
-            Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
-            Tail(USABLE, 20),
-            Tail(BOTH, 20, opening=True, body_bytes=PLENTY),
-            Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
-            Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
-        ],
-        ids=str,
-    )
-    async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
-        await self.session.commit(*(message(seq) for seq in range(1, 101)), opening_to=2)
-        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
-
-    async def test_a_load_of_a_session_that_is_new_to_the_server_takes_one(
-        self, proxy: CountingProxy, store: MariaDBStore
-    ) -> None:
-        keys = iter([KEY._replace(session_id=f"{number}") for number in range(2)])
-        for number in range(2):
-            await Session(store, KEY._replace(session_id=f"{number}")).commit(*map(message, range(1, 31)), opening_to=1)
-        tail = Tail(USABLE, 20, opening=True, body_bytes=PLENTY)
-        assert await self.trips(proxy, lambda: self.store.load(next(keys), tail)) == 1
-
-    async def test_a_load_beside_a_large_message_takes_one(self, proxy: CountingProxy) -> None:
-        """What its largest message would take does not fit, what the window takes does."""
-        await self.session.commit(message(1, size=PLENTY), *map(message, range(2, 101)), opening_to=1)
-        tail = Tail(USABLE, 20, body_bytes=PLENTY)
-        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
-        loaded = await self.store.load(KEY, tail)
-        assert loaded is not None
-        assert [*loaded.tail] == [*map(message, range(100, 80, -1))]
-
-    async def test_a_warm_append_takes_one(self, proxy: CountingProxy) -> None:
-        await self.session.commit(call(1, usability=Usability.OPEN), lookups=[lookup("1")])
-        await self.session.commit()
-
-        async def append() -> None:
-            assert self.session.record is not None
-            seq = self.session.record.last_seq + 1
-            await self.session.commit(message(seq), completed=[1], lookups=[lookup(f"{seq}")])
-
-        assert await self.trips(proxy, append) == 1
-
-    async def test_appends_to_many_sessions_and_chains_of_them_take_one(self, proxy: CountingProxy) -> None:
-        sessions = [Session(self.store, KEY._replace(session_id=f"{number}")) for number in range(20)]
-        for each in sessions:
-            await each.commit(message(1))
-            await self.store.load(each.key, Tail(USABLE, 1))
-
-        async def append() -> None:
-            changes = []
-            for each in sessions:
-                for _ in range(3):
-                    assert each.record is not None
-                    seq = each.record.last_seq + 1
-                    changes.append(change_of(each.key, each.record, message(seq), lookups=[lookup(f"{seq}")]))
-                    each.record = changes[-1].record
-            assert await self.store.commit(changes) == [Committed()] * 60
-
-        assert await self.trips(proxy, append) == 1
-
-    @pytest.mark.parametrize("length", [1, 100], ids="{} tokens a message".format)
-    async def test_a_window_of_tokens_is_guessed_from_the_last_one(self, proxy: CountingProxy, length: int) -> None:
-        await self.session.commit(*(message(seq, tokens=length) for seq in range(1, 1_001)))
-        tail = Tail(USABLE, 100_000, 500 * length, body_bytes=PLENTY)
-        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
-        loaded = await self.store.load(KEY, tail)
-        assert loaded is not None
-        assert len(loaded.tail) == 500
 
 
 async def give_birth(store: MariaDBStore, *births: Change) -> None:
@@ -265,23 +172,6 @@ class TestCost:
 class TestCommits:
     """Many changes in one text are each made or refused by itself."""
 
-    async def test_one_of_an_old_version_and_one_that_is_known_leave_the_others(self, store: MariaDBStore) -> None:
-        sessions = [Session(store, KEY._replace(session_id=name)) for name in ("fine", "old", "known", "unborn")]
-        records = [await each.commit(message(1), lookups=[lookup("1")]) for each in sessions[:3]]
-        for each in sessions[:3]:
-            await each.tail()
-        await sessions[1].commit(message(2))
-        changes = [
-            change_of(sessions[0].key, records[0], message(2), lookups=[lookup("2")]),
-            change_of(sessions[1].key, records[1], message(2), lookups=[lookup("2")]),
-            change_of(sessions[2].key, records[2], message(2), lookups=[lookup("2"), lookup("1")]),
-            birth(sessions[3].key, message(1)),
-        ]
-        outcomes = await store.commit(changes)
-        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Conflict", "Known", "Committed"]
-        assert outcomes[2] == Known([lookup("1")])
-        assert [len(await each.stored()) for each in sessions] == [2, 2, 1, 1]
-
     async def test_a_session_that_another_server_gave_a_new_life_is_a_conflict(
         self, store: MariaDBStore, session: Session, url: str
     ) -> None:
@@ -297,30 +187,6 @@ class TestCommits:
         assert loaded is not None
         assert [*loaded.tail] == [message(1, content="new")]
         assert await store.commit([change_of(KEY, born(reborn), message(2))]) == [Committed()]
-        await neighbour.close()
-
-    async def test_servers_with_the_same_sessions_do_not_lock_each_other_out(
-        self, store: MariaDBStore, url: str
-    ) -> None:
-        keys = [KEY._replace(session_id=f"{number}") for number in range(10)]
-        neighbour = await opened(url)
-        made = 0
-        for _ in range(10):
-            records = {}
-            for key in keys:
-                loaded = await store.load(key)
-                records[key] = loaded.record if loaded else None
-
-            def changes(order: Sequence[SessionKey], records: dict[SessionKey, Any] = records) -> list[Change]:
-                return [
-                    birth(key, message(1)) if records[key] is None else change_of(key, records[key], message(seq))
-                    for key in order
-                    for seq in [records[key].last_seq + 1 if records[key] else 1]
-                ]
-
-            outcomes = await asyncio.gather(store.commit(changes(keys)), neighbour.commit(changes(keys[::-1])))
-            made += sum(outcome == Committed() for outcome in [*outcomes[0], *outcomes[1]])
-        assert made == 100
         await neighbour.close()
 
     async def test_what_exceeds_a_packet_of_the_database_is_sent_in_several(
@@ -344,65 +210,13 @@ class TestCommits:
 
 
 class TestOutage:
-    async def test_calls_in_between_fail_and_everything_works_again_without_a_restart(
-        self, start_database_server: StartDatabaseServer
-    ) -> None:
-        server = start_database_server(MARIADB)
-        with server.new_database() as url:
-            store = await opened(url)
-            session = Session(store, KEY)
-            await session.commit(message(1), lookups=[lookup("1")])
-            for end, seq in ((server.kill, 2), (server.stop, 3)):
-                end()
-                for work in (lambda: store.load(KEY), lambda: store.commit([birth(KEY)]), store.ping, store.now):
-                    with pytest.raises(StoreUnavailable, match="Repeat the call"):
-                        await asyncio.wait_for(work(), 10)
-                server.start()
-                await session.commit(message(seq), lookups=[lookup(f"{seq}")])
-                assert await session.tail() == [*range(seq, 0, -1)]
-            assert store.pool_status().in_use == 0
-            await store.close()
-
-    async def test_a_read_on_connections_that_a_restart_ended_does_not_fail(
-        self, start_database_server: StartDatabaseServer
-    ) -> None:
-        server = start_database_server(MARIADB)
-        with server.new_database() as url:
-            store = await opened(url)
-            await Session(store, KEY).commit(message(1))
-            await asyncio.gather(*(store.ping() for _ in range(5)))
-            server.kill()
-            server.start()
-            assert await store.load(KEY) is not None
-            await store.close()
-
-    async def test_a_silent_database_is_given_up_soon_and_used_again_when_it_speaks(
-        self, url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with counting_proxy(url) as (proxy, through):
-            store = await opened(through)
-            session = Session(store, KEY)
-            record = await session.commit(message(1))
-            monkeypatch.setattr(mariadb, "ANSWER_SECONDS", 0.3)
-            monkeypatch.setattr(mariadb, "CONNECT_SECONDS", 0.2)
-            proxy.fall_silent()
-            calls = [store.load(KEY, Tail(USABLE, 5)) for _ in range(30)]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(error) for error in errors} == {StoreUnavailable}
-            with pytest.raises(StoreUnavailable, match="did not answer within"):
-                await store.commit([change_of(KEY, record, message(2))])
-            proxy.speak()
-            monkeypatch.undo()
-            assert (await store.load(KEY)) is not None
-            assert store.pool_status().in_use == store.pool_status().waiting == 0
-            await store.close()
-
     async def test_a_lock_that_another_connection_keeps_is_waited_for_for_a_while(
         self, store: MariaDBStore, session: Session, other: Any
     ) -> None:
         record = await session.commit(message(1))
         await run(store, "SET innodb_lock_wait_timeout = 0")
-        await other.query("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        await other.query("BEGIN")
+        await other.query("SELECT * FROM memoryd_sessions FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="held the session for long"):
             await store.commit([change_of(KEY, record, message(2))])
         await other.rollback()
@@ -459,29 +273,10 @@ def sessions_are_free(url: str) -> bool:
 class TestCancellation:
     """A cancelled call leaks nothing and leaves no partial write (invariant 16)."""
 
-    async def test_of_200_calls_leaves_the_connections_whole(self, store: MariaDBStore, session: Session) -> None:
-        await session.commit(*map(message, range(1, 201)))
-        await session.tail()
-        for number in range(200):
-            assert session.record is not None
-            change = change_of(KEY, session.record, message(201), message(202), lookups=[lookup("a")])
-            calls = [
-                asyncio.create_task(store.load(KEY, Tail(USABLE, 50, body_bytes=PLENTY))),
-                asyncio.create_task(store.commit([change]) if number % 10 == 0 else store.ping()),
-            ]
-            for _ in range(number % 7):
-                await asyncio.sleep(0)
-            for each in calls:
-                each.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-        await asyncio.gather(*(store.ping() for _ in range(50)))
-        status = store.pool_status()
-        assert (status.in_use, status.waiting) == (0, 0)
-        assert await session.tail(messages=2) in ([200, 199], [202, 201])
-
     async def test_in_a_transaction_ends_it(self, store: MariaDBStore, session: Session, url: str, other: Any) -> None:
         await session.commit(message(1))
-        await other.query("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
+        await other.query("BEGIN")
+        await other.query("SELECT * FROM memoryd_sessions FOR UPDATE")
         assert session.record is not None
         running = asyncio.create_task(store.commit([change_of(KEY, session.record, message(2), reopened=[1])]))
         database = url.rpartition("/")[2]
@@ -497,33 +292,7 @@ class TestCancellation:
         assert await session.tail() == [1]
 
 
-class TestConnections:
-    async def test_are_made_when_they_are_needed_and_are_bounded(self, url: str) -> None:
-        async with counting_proxy(url) as (proxy, through):
-            store = await opened(through)
-            for _ in range(5):
-                await store.ping()
-            few = proxy.connections
-            await asyncio.gather(*(store.load(KEY) for _ in range(200)))
-            assert few <= 3
-            assert proxy.connections <= few + mariadb.CONNECTIONS
-            await store.close()
-
-    async def test_a_closed_store_is_unavailable(self, store: MariaDBStore) -> None:
-        await store.close()
-        for work in (store.ping(), store.load(KEY), store.commit([birth(KEY)])):
-            with pytest.raises(StoreUnavailable, match="closed"):
-                await work
-
-
 class TestErrors:
-    async def test_a_fault_of_ours_surfaces_as_it_is(self, store: MariaDBStore, session: Session) -> None:
-        await session.commit(message(1))
-        with pytest.raises(IntegrityError):
-            await session.commit(message(1))
-        assert await session.stored() == [message(1)]
-        await session.commit(message(2))
-
     @pytest.mark.parametrize(
         ("change", "error", "text"),
         [

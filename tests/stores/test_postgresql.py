@@ -1,30 +1,34 @@
-"""What is particular to the PostgreSQL store: round trips, plans and costs, outages, errors, connections."""
+"""What is particular to the PostgreSQL store: plans and costs, locks, errors, texts."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
 import pytest
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
-from memoryd_server.stores.base import Change, Committed, Known, StoreMisconfigured, StoreUnavailable, Tail
+from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable, Tail
 from memoryd_server.stores.records import SessionKey, Usability
 from memoryd_server.stores.registry import create_store
-from memoryd_server.stores.sql import postgresql
-from memoryd_server.stores.sql.postgresql import SETTINGS, PostgreSQLStore, from_storable, to_storable
+from memoryd_server.stores.sql import served
+from memoryd_server.stores.sql.postgresql import (
+    SETTINGS,
+    PostgreSQLConnection,
+    PostgreSQLStore,
+    from_storable,
+    to_storable,
+)
 from memoryd_server.stores.sql.statements import ListStatement, Statements
 from memoryd_server.stores.sql.tails import Asked
 from tests.databases.kinds import POSTGRESQL
-from tests.databases.plugin import StartDatabaseServer
 from tests.databases.servers import execute
 from tests.databases.shared import new_database
-from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, orphan, result
-from tests.stores.counting_proxy import CountingProxy, counting_proxy
+from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, orphan
 
 pytestmark = POSTGRESQL.mark
 
@@ -57,91 +61,6 @@ def session(store: PostgreSQLStore) -> Session:
     return Session(store, KEY)
 
 
-class TestRoundTrips:
-    """(design section 5)"""
-
-    @pytest.fixture
-    async def proxy(self, url: str) -> AsyncIterator[CountingProxy]:
-        async with counting_proxy(url) as (proxy, through):
-            self.store = await opened(through)
-            self.session = Session(self.store, KEY)
-            yield proxy
-            await self.store.close()
-
-    async def trips(self, proxy: CountingProxy, call: Callable[[], Awaitable[object]]) -> int:
-        """Of a call whose like was made before on the same connection."""
-        await call()
-        before = proxy.round_trips
-        await call()
-        return proxy.round_trips - before
-
-    @pytest.mark.parametrize(
-        "tail",
-        [
-            None,
-            Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
-            Tail(USABLE, 20),
-            Tail(BOTH, 20, opening=True, body_bytes=PLENTY),
-            Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
-            Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
-        ],
-        ids=str,
-    )
-    async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
-        await self.session.commit(*(message(seq) for seq in range(1, 101)), opening_to=2)
-        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
-
-    async def test_a_warm_append_takes_one(self, proxy: CountingProxy) -> None:
-        await self.session.commit(call(1, usability=Usability.OPEN), lookups=[lookup("1")])
-
-        async def append() -> None:
-            assert self.session.record is not None
-            seq = self.session.record.last_seq + 1
-            await self.session.commit(message(seq), completed=[1], lookups=[lookup(f"{seq}")])
-
-        assert await self.trips(proxy, append) == 1
-
-    async def test_appends_to_many_sessions_and_chains_of_them_take_one(self, proxy: CountingProxy) -> None:
-        sessions = [Session(self.store, KEY._replace(session_id=f"{number}")) for number in range(20)]
-        for each in sessions:
-            await each.commit(message(1))
-
-        async def append() -> None:
-            changes = []
-            for each in sessions:
-                for _ in range(3):
-                    assert each.record is not None
-                    seq = each.record.last_seq + 1
-                    changes.append(change_of(each.key, each.record, message(seq), lookups=[lookup(f"{seq}")]))
-                    each.record = changes[-1].record
-            assert await self.store.commit(changes) == [Committed()] * 60
-
-        assert await self.trips(proxy, append) == 1
-
-    async def test_a_birth_takes_one(self, proxy: CountingProxy) -> None:
-        numbers = iter(range(9))
-
-        async def be_born() -> None:
-            session = Session(self.store, KEY._replace(session_id=f"{next(numbers)}"))
-            await session.commit(message(1), message(2), lookups=[lookup("1")])
-
-        assert await self.trips(proxy, be_born) == 1
-
-    async def test_a_page_takes_four(self, proxy: CountingProxy) -> None:
-        """Its record and its messages, in a transaction."""
-        await self.session.commit(*(message(seq) for seq in range(1, 101)))
-        assert await self.trips(proxy, self.session.page) == 4
-
-    @pytest.mark.parametrize("length", [1, 100], ids="{} tokens a message".format)
-    async def test_a_window_of_tokens_is_guessed_from_the_last_one(self, proxy: CountingProxy, length: int) -> None:
-        await self.session.commit(*(message(seq, tokens=length) for seq in range(1, 1_001)))
-        tail = Tail(USABLE, 100_000, 500 * length, body_bytes=PLENTY)
-        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
-        loaded = await self.store.load(KEY, tail)
-        assert loaded is not None
-        assert len(loaded.tail) == 500
-
-
 async def explain(
     store: PostgreSQLStore, sql: str, parameters: Sequence[object], *, run: bool = True
 ) -> list[dict[str, Any]]:
@@ -159,7 +78,8 @@ async def explain(
             return f'"{quoted.replace(chr(34), chr(92) + chr(34))}"' if in_array else f"'{quoted}'"
         return str(value)
 
-    async def explained_by(driver: asyncpg.Connection[asyncpg.Record]) -> str:
+    async def explained_by(connection: PostgreSQLConnection) -> str:
+        driver = connection.driver
         await driver.execute(f"BEGIN; PREPARE explained AS {sql}")
         arguments = f"({', '.join(map(literal, parameters))})" if parameters else ""
         try:
@@ -328,132 +248,12 @@ class TestPlans:
             assert indexes == {"memoryd_sessions_key", "memoryd_lookups_pkey"} | others
 
 
-class TestAppends:
-    """Many changes in one statement are each made or refused by itself."""
-
-    async def test_one_of_an_old_version_and_one_that_is_known_leave_the_others(self, store: PostgreSQLStore) -> None:
-        sessions = [Session(store, KEY._replace(session_id=name)) for name in ("fine", "old", "known", "unborn")]
-        records = [await each.commit(message(1), lookups=[lookup("1")]) for each in sessions[:3]]
-        await sessions[1].commit(message(2))
-        changes = [
-            change_of(sessions[0].key, records[0], message(2), lookups=[lookup("2")]),
-            change_of(sessions[1].key, records[1], message(2), lookups=[lookup("2")]),
-            change_of(sessions[2].key, records[2], message(2), lookups=[lookup("2"), lookup("1")]),
-            birth(sessions[3].key, message(1)),
-        ]
-        outcomes = await store.commit(changes)
-        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Conflict", "Known", "Committed"]
-        assert outcomes[2] == Known([lookup("1")])
-        assert [len(await each.stored()) for each in sessions] == [2, 2, 1, 1]
-
-    async def test_a_chain_completes_groups_that_it_brings(self, store: PostgreSQLStore, session: Session) -> None:
-        record = await session.commit(call(1, usability=Usability.OPEN))
-        first = change_of(KEY, record, result(2, 1), call(3, usability=Usability.OPEN), completed=[1])
-        assert first.record is not None
-        second = change_of(KEY, first.record, result(4, 3), completed=[3])
-        assert await store.commit([first, second]) == [Committed(), Committed()]
-        assert await session.tail() == [4, 3, 2, 1]
-
-    async def test_a_chain_that_repeats_an_id_of_its_own_stops_there(
-        self, store: PostgreSQLStore, session: Session
-    ) -> None:
-        record = await session.commit(message(1))
-        chain: list[Change] = []
-        for seq, id_ in ((2, "a"), (3, "a"), (4, "b")):
-            chain.append(change_of(KEY, record, message(seq), lookups=[lookup(id_)]))
-            assert chain[-1].record is not None
-            record = chain[-1].record
-        outcomes = await store.commit(chain)
-        assert [type(outcome).__name__ for outcome in outcomes] == ["Committed", "Known", "Conflict"]
-        assert await session.tail() == [2, 1]
-
-    async def test_servers_with_the_same_sessions_do_not_lock_each_other_out(
-        self, store: PostgreSQLStore, url: str
-    ) -> None:
-        keys = [KEY._replace(session_id=f"{number}") for number in range(10)]
-        neighbour = await opened(url)
-        made = 0
-        for _ in range(10):
-            records = {}
-            for key in keys:
-                loaded = await store.load(key)
-                records[key] = loaded.record if loaded else None
-
-            def changes(order: Sequence[SessionKey], records: dict[SessionKey, Any] = records) -> list[Change]:
-                return [
-                    birth(key, message(1)) if records[key] is None else change_of(key, records[key], message(seq))
-                    for key in order
-                    for seq in [records[key].last_seq + 1 if records[key] else 1]
-                ]
-
-            outcomes = await asyncio.gather(store.commit(changes(keys)), neighbour.commit(changes(keys[::-1])))
-            made += sum(outcome == Committed() for outcome in [*outcomes[0], *outcomes[1]])
-        assert made == 100
-        await neighbour.close()
-
-
 class TestOutage:
-    async def test_calls_in_between_fail_and_everything_works_again_without_a_restart(
-        self, start_database_server: StartDatabaseServer
-    ) -> None:
-        server = start_database_server(POSTGRESQL)
-        with server.new_database() as url:
-            store = await opened(url)
-            session = Session(store, KEY)
-            await session.commit(message(1), lookups=[lookup("1")])
-            for end, seq in ((server.kill, 2), (server.stop, 3)):
-                end()
-                for work in (lambda: store.load(KEY), lambda: store.commit([birth(KEY)]), store.ping, store.now):
-                    with pytest.raises(StoreUnavailable, match="Repeat the call"):
-                        await asyncio.wait_for(work(), 10)
-                server.start()
-                await session.commit(message(seq), lookups=[lookup(f"{seq}")])
-                assert await session.tail() == [*range(seq, 0, -1)]
-            assert store.pool_status().in_use == 0
-            await store.close()
-
-    async def test_a_read_on_connections_that_a_restart_ended_does_not_fail(
-        self, start_database_server: StartDatabaseServer
-    ) -> None:
-        server = start_database_server(POSTGRESQL)
-        with server.new_database() as url:
-            store = await opened(url)
-            await Session(store, KEY).commit(message(1))
-            await asyncio.gather(*(store.ping() for _ in range(5)))
-            server.kill()
-            server.start()
-            assert await store.load(KEY) is not None
-            await store.close()
-
-    async def test_a_silent_database_is_given_up_soon_and_used_again_when_it_speaks(
-        self, url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.3)
-        monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 0.2)
-        async with counting_proxy(url) as (proxy, through):
-            monkeypatch.undo()
-            store = await opened(through)
-            monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.3)
-            monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 0.2)
-            session = Session(store, KEY)
-            record = await session.commit(message(1))
-            proxy.fall_silent()
-            calls = [store.load(KEY, Tail(USABLE, 5)) for _ in range(30)]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(error) for error in errors} == {StoreUnavailable}
-            with pytest.raises(StoreUnavailable, match="did not answer within"):
-                await store.commit([change_of(KEY, record, message(2))])
-            proxy.speak()
-            monkeypatch.undo()
-            assert (await store.load(KEY)) is not None
-            assert store.pool_status().in_use == store.pool_status().waiting == 0
-            await store.close()
-
     async def test_a_transaction_of_a_server_that_was_cut_off_does_not_hold_others_up_for_ever(
         self, store: PostgreSQLStore
     ) -> None:
         timeout = await store._with_connection(
-            lambda driver: driver.fetchval("SHOW idle_in_transaction_session_timeout")
+            lambda connection: connection.driver.fetchval("SHOW idle_in_transaction_session_timeout")
         )
         assert timeout == SETTINGS["idle_in_transaction_session_timeout"] == "10s"
 
@@ -461,8 +261,8 @@ class TestOutage:
         self, store: PostgreSQLStore, session: Session, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         record = await session.commit(message(1))
-        await store._with_connection(lambda driver: driver.execute("SET lock_timeout = '50ms'"))
-        monkeypatch.setattr(postgresql, "ATTEMPTS", 1)
+        await store._with_connection(lambda connection: connection.driver.execute("SET lock_timeout = '50ms'"))
+        monkeypatch.setattr(served, "ATTEMPTS", 1)
         other = await asyncpg.connect(url)
         await other.execute("BEGIN; SELECT * FROM memoryd_sessions FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="kept a lock for long"):
@@ -482,25 +282,6 @@ async def until(is_so: Callable[[], object]) -> None:
 class TestCancellation:
     """A cancelled call leaks nothing and leaves no partial write (invariant 16)."""
 
-    async def test_of_200_calls_leaves_the_connections_whole(self, store: PostgreSQLStore, session: Session) -> None:
-        await session.commit(*map(message, range(1, 201)))
-        for number in range(200):
-            assert session.record is not None
-            change = change_of(KEY, session.record, message(201), message(202), lookups=[lookup("a")])
-            calls = [
-                asyncio.create_task(store.load(KEY, Tail(USABLE, 50, body_bytes=PLENTY))),
-                asyncio.create_task(store.commit([change]) if number % 10 == 0 else store.ping()),
-            ]
-            for _ in range(number % 7):
-                await asyncio.sleep(0)
-            for each in calls:
-                each.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-        await asyncio.gather(*(store.ping() for _ in range(50)))
-        status = store.pool_status()
-        assert (status.in_use, status.waiting) == (0, 0)
-        assert await session.tail(messages=2) in ([200, 199], [202, 201])
-
     async def test_in_a_transaction_ends_it(self, store: PostgreSQLStore, session: Session, url: str) -> None:
         await session.commit(message(1))
         other = await asyncpg.connect(url)
@@ -518,33 +299,7 @@ class TestCancellation:
         assert await session.tail() == [1]
 
 
-class TestConnections:
-    async def test_are_made_when_they_are_needed_and_are_bounded(self, url: str) -> None:
-        async with counting_proxy(url) as (proxy, through):
-            store = await opened(through)
-            for _ in range(5):
-                await store.ping()
-            few = proxy.connections
-            await asyncio.gather(*(store.load(KEY) for _ in range(200)))
-            assert few <= 3
-            assert proxy.connections <= few + postgresql.CONNECTIONS
-            await store.close()
-
-    async def test_a_closed_store_is_unavailable(self, store: PostgreSQLStore) -> None:
-        await store.close()
-        for work in (store.ping(), store.load(KEY), store.commit([birth(KEY)])):
-            with pytest.raises(StoreUnavailable, match="closed"):
-                await work
-
-
 class TestErrors:
-    async def test_a_fault_of_ours_surfaces_as_it_is(self, store: PostgreSQLStore, session: Session) -> None:
-        await session.commit(message(1))
-        with pytest.raises(asyncpg.UniqueViolationError):
-            await session.commit(message(1))
-        assert await session.stored() == [message(1)]
-        await session.commit(message(2))
-
     async def test_texts_hold_neither_keys_nor_values_nor_credentials(self, url: str) -> None:
         for bad in (url.replace("://", "://user:sesame@").replace("user:sesame@postgres@", "nobody:sesame@"),):
             with pytest.raises((StoreMisconfigured, StoreUnavailable)) as raised:
@@ -605,8 +360,3 @@ class TestFreeTexts:
         assert [tuple(row) for row in execute(url, "SELECT content, metadata FROM memoryd_messages")] == [
             ('[{"text": "hello"}]', '{"a": "ü"}')
         ]
-
-
-def test_calls_wait_long_enough_to_be_told_what_is_wrong() -> None:
-    assert postgresql.LOCK_SECONDS < postgresql.ANSWER_SECONDS
-    assert postgresql.CONNECT_SECONDS < postgresql.ANSWER_SECONDS

@@ -20,20 +20,15 @@ from sqlalchemy import URL, Dialect
 
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.sql.mariadb_errors import is_from_server
+from memoryd_server.stores.sql.mariadb_texts import in_packets, with_rows, with_values
 from memoryd_server.stores.sql.rows import Row
-
-LOCK_SECONDS: Final = 3
-"""How long a statement waits for another server's lock."""
-
-CLOSE_SECONDS: Final = 1.0
-"""How long the server may take to say goodbye."""
+from memoryd_server.stores.sql.served import CLOSE_SECONDS, LOCK_SECONDS
 
 STATEMENTS: Final = 256
 """Prepared statements that a connection keeps: more than there are."""
 
-BEGIN: Final = "START TRANSACTION"
-
-BEGIN_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
+_BEGIN: Final = b"START TRANSACTION"
+_BEGIN_SNAPSHOT: Final = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
 """Begins a read of several statements that all see one moment: that of the first of them."""
 
 _SESSION: Final = "; ".join(
@@ -64,8 +59,6 @@ _ARGUMENTS: Final = frozenset(
 
 # The driver logs what the server remarks on statements, such as the name of a key that it does not use.
 logging.getLogger("asyncmy").setLevel(logging.ERROR)
-
-_ESCAPES: Final = ((b"\\", b"\\\\"), (b"'", b"\\'"))
 
 
 def connect_arguments(dialect: Dialect, url: URL) -> dict[str, Any]:
@@ -109,26 +102,13 @@ def _tls_context(options: dict[str, Any], verify: bool) -> ssl.SSLContext:
     return context
 
 
-def literal(value: object) -> bytes:
-    """A value in a text of SQL, for a connection that `connect` has set up. Many times as fast as the driver's own."""
-    if isinstance(value, int):
-        return b"%d" % value
-    if value is None:
-        return b"NULL"
-    if isinstance(value, str):
-        text = value.encode()
-        for char, escaped in _ESCAPES:
-            text = text.replace(char, escaped)
-        return b"'%s'" % text
-    assert isinstance(value, bytes)
-    return b"x'%s'" % value.hex().encode()
-
-
 class MariaDBConnection:
-    """A connection. Used by one call at a time; what a call breaks off in the middle makes it unusable."""
+    """See `ServedConnection`. What a call breaks off in the middle makes it unusable."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, packet: int) -> None:
+        """`packet`: how many bytes one text of statements may take."""
         self._driver = driver
+        self.packet = packet
         # Kept, since the driver lets go of it, and then nothing could end it that waits for a silent server.
         self._transport = driver._transport
         self._statements: dict[str, Any] = {}
@@ -136,9 +116,9 @@ class MariaDBConnection:
         self._in_transaction = False
 
     @classmethod
-    async def connect(cls, arguments: dict[str, Any]) -> MariaDBConnection:
+    async def connect(cls, arguments: dict[str, Any], packet: int) -> MariaDBConnection:
         """Raises: what the driver raises."""
-        return cls(await cls.connect_driver(arguments))
+        return cls(await cls.connect_driver(arguments), packet)
 
     @staticmethod
     async def connect_driver(arguments: dict[str, Any]) -> Any:
@@ -174,6 +154,21 @@ class MariaDBConnection:
         """Returns: the number that the database gave the row."""
         return int((await self._execute(sql, parameters)).insert_id)
 
+    async def execute_many(self, sql: str, rows: Sequence[Row]) -> None:
+        texts = with_rows(sql, rows) if sql.startswith("INSERT") else [with_values(sql, row) for row in rows]
+        for packet in in_packets(texts, self.packet):
+            await self.run(*packet)
+
+    async def run_packets(self, texts: Sequence[bytes]) -> None:
+        """Runs statements in a transaction of their own, mostly in one round trip; rolls it back when one fails."""
+        packets = in_packets(texts, self.packet)
+        if len(packets) == 1:
+            await self._run_transaction(*packets[0])
+            return
+        async with self.transaction():
+            for packet in packets:
+                await self.run(*packet)
+
     async def run(self, *texts: bytes) -> None:
         """Runs statements without parameters, each after the one before, until one of them fails."""
         driver = self._driver
@@ -193,29 +188,27 @@ class MariaDBConnection:
         self._is_busy = False
 
     @asynccontextmanager
-    async def transaction(self, begin: str = BEGIN) -> AsyncIterator[None]:
-        """Commits at the end of the block; rolls back when that raises."""
+    async def transaction(self, *, snapshot: bool = False) -> AsyncIterator[None]:
         self._in_transaction = True
-        await self.run(begin.encode())
+        await self.run(_BEGIN_SNAPSHOT if snapshot else _BEGIN)
         try:
             yield
         except Exception:
-            await self.roll_back()
+            await self._roll_back()
             raise
         await self.run(b"COMMIT")
         self._in_transaction = False
 
-    async def run_transaction(self, *texts: bytes) -> None:
-        """Runs statements in a transaction of their own, in one round trip; rolls it back when one of them fails."""
+    async def _run_transaction(self, *texts: bytes) -> None:
         self._in_transaction = True
         try:
-            await self.run(BEGIN.encode(), *texts, b"COMMIT")
+            await self.run(_BEGIN, *texts, b"COMMIT")
         except Exception:
-            await self.roll_back()
+            await self._roll_back()
             raise
         self._in_transaction = False
 
-    async def roll_back(self) -> None:
+    async def _roll_back(self) -> None:
         """Ends a transaction of which nothing is to remain. A broken connection needs nothing: the server does it."""
         if not self._is_busy:
             with suppress(errors.Error, OSError):

@@ -8,6 +8,7 @@ from typing import Final
 from asyncmy import errors
 
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.sql.served import DriverErrors
 
 DUPLICATE_KEY: Final = 1062
 OUT_OF_RANGE: Final = 1690
@@ -107,6 +108,19 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, OSError) or _ADVICE.get(code_of(error)) == _LOST
 
 
+def is_misled(error: BaseException) -> bool:
+    """Whether the other connections are of no use either, since they lead to the same server."""
+    return is_lost(error) or code_of(error) in READ_ONLY
+
+
+def is_undone(error: BaseException) -> bool:
+    """Whether the transaction surely is not made, and may be made when it is tried again.
+
+    Of two births of one name the second finds a duplicate, and on the next attempt the session.
+    """
+    return code_of(error) in {DEADLOCK, DUPLICATE_KEY}
+
+
 def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
     """What a failed call raises; None for a fault of ours, which is to surface as it is.
 
@@ -125,15 +139,27 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
     return StoreUnavailable(f"The database failed{f' with error {code}' if code else ''}. {advice}") if advice else None
 
 
-def unopenable(error: BaseException, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
+def unopenable(error: BaseException, database: str, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
     """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
     refusal = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
     if isinstance(refusal, ssl.SSLError):
         return StoreMisconfigured(
-            f"TLS with the database failed: {refusal}. Check ssl_ca, ssl_cert and ssl_key of the store's "
+            f"{database}: TLS with the database failed: {refusal}. Check ssl_ca, ssl_cert and ssl_key of the store's "
             "URL, and that its host is the one that the server's certificate names."
         )
     problem = unavailable(error, silence)
-    if problem is None or code_of(error) not in _LASTING:
-        return problem
-    return StoreMisconfigured(f"{error.args[-1]}. {_ADVICE[code_of(error)]}")
+    if problem is None:
+        return None
+    if code_of(error) in _LASTING:
+        return StoreMisconfigured(f"{database}: {error.args[-1]}. {_ADVICE[code_of(error)]}")
+    return StoreUnavailable(f"{database}: {problem}")
+
+
+ERRORS: Final = DriverErrors(
+    failures=FAILURES,
+    is_lost=is_lost,
+    is_misled=is_misled,
+    is_undone=is_undone,
+    unavailable=unavailable,
+    unopenable=unopenable,
+)

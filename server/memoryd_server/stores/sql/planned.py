@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from memoryd_server.stores.base import (
     Deleted,
@@ -30,6 +30,11 @@ from memoryd_server.stores.records import (
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.writes import Writes
+
+SECRET: Final = "secret"
+"""The name under which a database keeps the secret that its servers share."""
+
+SECRET_BYTES: Final = 32
 
 Result = TypeVar("Result")
 

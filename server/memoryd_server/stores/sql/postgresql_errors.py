@@ -8,6 +8,7 @@ from typing import Final
 from asyncpg import exceptions
 
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.sql.served import DriverErrors
 
 FAILURES: Final = (
     OSError,
@@ -19,12 +20,13 @@ FAILURES: Final = (
 )
 """What a call may raise when the database or the way to it fails."""
 
-ROLLED_BACK: Final = (
+_UNDONE: Final = (
     exceptions.DeadlockDetectedError,
     exceptions.SerializationError,
     exceptions.LockNotAvailableError,
+    # Another server made what this one found missing: a session, a lease. On the next attempt it is found.
+    exceptions.UniqueViolationError,
 )
-"""The transaction surely is not made, and may be made when it is tried again."""
 
 _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
     (exceptions.TooManyConnectionsError, "It has too many connections. Repeat the call; raise its max_connections."),
@@ -74,6 +76,11 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, (OSError, exceptions.InternalClientError, *_ENDINGS))
 
 
+def is_undone(error: BaseException) -> bool:
+    """Whether the transaction surely is not made, and may be made when it is tried again."""
+    return isinstance(error, _UNDONE)
+
+
 def unavailable(error: BaseException, seconds: float) -> StoreUnavailable | None:
     """What a failed call raises; None for a fault of ours, which is to surface as it is. `seconds`: how long the call
     waited for an answer.
@@ -109,3 +116,13 @@ def unopenable(error: BaseException, database: str, seconds: float) -> StoreUnav
     if problem is None or not isinstance(error, _TO_BE_DONE_FIRST):
         return problem
     return StoreMisconfigured(f"{database}: {problem}")
+
+
+ERRORS: Final = DriverErrors(
+    failures=FAILURES,
+    is_lost=is_lost,
+    is_misled=is_lost,
+    is_undone=is_undone,
+    unavailable=unavailable,
+    unopenable=unopenable,
+)

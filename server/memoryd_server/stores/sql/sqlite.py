@@ -31,7 +31,7 @@ from memoryd_server.stores.sql.errors import unavailable, unopenable
 from memoryd_server.stores.sql.file import make_private
 from memoryd_server.stores.sql.inline import LITTLE_BYTES, InlineReads, is_little
 from memoryd_server.stores.sql.migrate import upgrade
-from memoryd_server.stores.sql.planned import PlannedStore
+from memoryd_server.stores.sql.planned import SECRET, SECRET_BYTES, PlannedStore
 from memoryd_server.stores.sql.reader import Reader, TooMuch
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.statements import Statements
@@ -59,9 +59,6 @@ WRITE_PRAGMAS: Final = (
     "wal_autocheckpoint = 0",
     f"journal_size_limit = {16 * MIB}",
 )
-
-SECRET: Final = "secret"
-SECRET_BYTES: Final = 32
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

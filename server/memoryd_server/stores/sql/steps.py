@@ -1,8 +1,7 @@
 """Work on a database as generators that yield the statements to run and are sent what they answer.
 
 So the logic stands once for SQLite, on whose threads a driver is called directly, and for databases behind a network,
-whose drivers are awaited. Each driver has one small loop that carries a plan out, in a transaction where the plan says
-that it needs one.
+whose drivers are awaited. Each side has one small loop that carries a plan out: `carrying` and `served`.
 """
 
 from __future__ import annotations

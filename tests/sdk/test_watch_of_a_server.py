@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from memoryd import (
     AsyncMemoryClient,
     AsyncSession,
     ResumeTokenInvalid,
+    ServerUnavailable,
     SessionNotFound,
     SessionSettings,
     WatchEvent,
@@ -220,6 +221,16 @@ async def test_a_watch_that_is_cut_off_at_random_sees_every_event_once_in_order(
         assert len({event.resume_token for event in seen}) == len(seen)
 
 
+async def until_reached(session: AsyncSession) -> None:
+    """Returns when a client that lost its server has found the next one: gRPC tries to connect now and then."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(ServerUnavailable):
+                await session.info()
+                return
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("seed", [4])
 async def test_a_watch_outlives_its_server(
     seed: int, connect: Connect, start_server: StartServer, tmp_path: Path, agent: str
@@ -240,6 +251,7 @@ async def test_a_watch_outlives_its_server(
                 await asyncio.to_thread(end)
                 await asyncio.to_thread(server.restart)
                 proxy.target = server.address
+                await until_reached(session)
             for _ in range(10):
                 await writer.write()
         assert happened(seen[:-1]) == writer.wrote[before:]

@@ -508,4 +508,4 @@ def _plain(answer: Any) -> Any:
 
 
 TestEqualAnswers = EqualAnswers.TestCase
-TestEqualAnswers.settings = settings(max_examples=30, stateful_step_count=30)
+TestEqualAnswers.settings = settings(max_examples=10, stateful_step_count=25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -138,6 +139,21 @@ async def test_a_new_life_has_the_vocabulary_that_it_is_begun_with(runtime: Runt
     record = await histories.get_session(runtime, KEY)
     count = tokens.counter(tokens.O200K_BASE)
     assert (record.tokenizer, record.tokens) == (tokens.O200K_BASE, 4 + count("hello world"))
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_its_name_is_no_target_of_a_fork(runtime: Runtime, swept: bool) -> None:
+    """Its look-ups still hold; and that is told at once."""
+    source = SessionKey(*KEY[:2], "source")
+    await _append(runtime, "hi", source)
+    await histories.update_session(runtime, source, SessionUpdate(ttl=0))
+    await _later(runtime, TTL)
+    if swept:
+        await Sweeper(runtime).sweep()
+    async with asyncio.timeout(1):
+        with pytest.raises(RequestError) as refused:
+            await forking.fork(runtime, forking.Fork(source, KEY))
+    assert refused.value.reason == Reason.SESSION_EXISTS
 
 
 async def test_a_replay_of_an_expired_life_gives_its_first_answer_and_restores_nothing(runtime: Runtime) -> None:

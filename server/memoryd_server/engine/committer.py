@@ -298,6 +298,10 @@ class Committer:
                 self._conclude(ticket, rests_on_store, error=None)
                 continue
             if ticket.change.previous is None and record is not None:
+                if ticket.change.staging:  # The name of a session whose time is over is not free yet.
+                    if not ticket.done.done():
+                        ticket.done.set_exception(NotAdopted(taken=True))
+                    continue
                 ticket.change = dataclasses.replace(ticket.change, previous=record)
             planned.append(ticket)
             record = ticket.change.record

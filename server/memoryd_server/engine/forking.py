@@ -59,7 +59,7 @@ class _Plan:
 
 
 async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None) -> tuple[int, int]:
-    """Copies a session. Costs what it copies.
+    """Copies a session. Costs what it copies, and a bare entry of each message behind `through_seq`.
 
     Returns: how many messages were copied, and the seq of the last; 0 when there is none.
     Raises: RequestError (field errors, SESSION_NOT_FOUND, SESSION_EXISTS, REQUEST_ID_CONFLICT, FORK_INTERRUPTED,
@@ -71,8 +71,9 @@ async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None
     if request.through_seq is not None and request.through_seq < 1:
         raise field_invalid("through_seq", "a seq is 1 or more; leave it out to copy all messages")
     mark = RequestMark.of(runtime.info.secret, request.request_id, "ForkSession", *request.source, request.through_seq)
-    # In this order: a replay that finds the fork of its first try finds its look-up too.
-    taken = await runtime.sessions.load(request.target) is not None
+    # In this order: a replay that finds the fork of its first try finds its look-up too. An expired session counts: its
+    # name is not free before its look-ups are gone.
+    taken = await runtime.store.load(request.target) is not None
     first = await _first_answer(runtime, request.target, mark)
     if first is not None:
         return _answer(first)

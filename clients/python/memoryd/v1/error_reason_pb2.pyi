@@ -69,8 +69,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Metadata: `store`.
     """
     ERROR_REASON_RECORD_TOO_LARGE: _ErrorReason.ValueType  # 17
-    """RESOURCE_EXHAUSTED: labels, user and policy are too large for the session's record. Metadata: `limit`, `actual` (bytes).
-    Use fewer or shorter labels.
+    """RESOURCE_EXHAUSTED: the session's record cannot hold what was asked for. Metadata: `limit`, `actual`. Labels, user and
+    policy are too large together (bytes): use fewer or shorter labels. Or, with a RetryInfo, the session was rewound 64
+    times within a minute: try again when what the first of these took away is deleted.
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 18
     """INTERNAL: a fault of the server; its text is only in the log, under the correlation id."""
@@ -158,8 +159,9 @@ ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 16
 Metadata: `store`.
 """
 ERROR_REASON_RECORD_TOO_LARGE: ErrorReason.ValueType  # 17
-"""RESOURCE_EXHAUSTED: labels, user and policy are too large for the session's record. Metadata: `limit`, `actual` (bytes).
-Use fewer or shorter labels.
+"""RESOURCE_EXHAUSTED: the session's record cannot hold what was asked for. Metadata: `limit`, `actual`. Labels, user and
+policy are too large together (bytes): use fewer or shorter labels. Or, with a RetryInfo, the session was rewound 64
+times within a minute: try again when what the first of these took away is deleted.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 18
 """INTERNAL: a fault of the server; its text is only in the log, under the correlation id."""

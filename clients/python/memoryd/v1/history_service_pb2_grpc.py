@@ -176,7 +176,8 @@ class HistoryServiceServicer(object):
 
     def RewindSession(self, request, context):
         """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
-        results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+        results again. Later seqs go on from last_seq. NOT_FOUND without the session; RESOURCE_EXHAUSTED, reason
+        RECORD_TOO_LARGE, for more than 64 rewinds of one session within a minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +185,8 @@ class HistoryServiceServicer(object):
 
     def ForkSession(self, request, context):
         """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-        once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+        once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+        its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
         messages meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -61,11 +61,13 @@ class HistoryServiceStub:
     """
     RewindSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RewindSessionRequest, _history_service_pb2.RewindSessionResponse]
     """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
-    results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+    results again. Later seqs go on from last_seq. NOT_FOUND without the session; RESOURCE_EXHAUSTED, reason
+    RECORD_TOO_LARGE, for more than 64 rewinds of one session within a minute.
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]
     """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-    once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+    once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+    its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
     messages meanwhile.
     """
     EraseUser: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]
@@ -113,11 +115,13 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     """
     RewindSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RewindSessionRequest, _history_service_pb2.RewindSessionResponse]  # type: ignore[assignment]
     """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
-    results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+    results again. Later seqs go on from last_seq. NOT_FOUND without the session; RESOURCE_EXHAUSTED, reason
+    RECORD_TOO_LARGE, for more than 64 rewinds of one session within a minute.
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]  # type: ignore[assignment]
     """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-    once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+    once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+    its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
     messages meanwhile.
     """
     EraseUser: _aio.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]  # type: ignore[assignment]
@@ -222,7 +226,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.RewindSessionResponse, _abc.Awaitable[_history_service_pb2.RewindSessionResponse]]:
         """Takes away the messages after a seq, as if they had never been appended: calls whose results are among them wait for
-        results again. Later seqs go on from last_seq. NOT_FOUND without the session.
+        results again. Later seqs go on from last_seq. NOT_FOUND without the session; RESOURCE_EXHAUSTED, reason
+        RECORD_TOO_LARGE, for more than 64 rewinds of one session within a minute.
         """
 
     @_abc_1.abstractmethod
@@ -232,7 +237,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.ForkSessionResponse, _abc.Awaitable[_history_service_pb2.ForkSessionResponse]]:
         """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-        once it is complete. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
+        once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+        its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
         messages meanwhile.
         """
 

@@ -31,6 +31,12 @@ SERVICES: Final = (
 )
 
 
+async def away(method: str) -> None:
+    """Before each call to a store that does not answer."""
+    del method
+    raise StoreUnavailable("away")
+
+
 class TestHealth:
     @pytest.mark.parametrize("service", ["", *SERVICES])
     def test_of_the_server_and_of_each_service_is_told(self, stubs: Stubs, service: str) -> None:
@@ -41,6 +47,20 @@ class TestHealth:
         assert next(watch).status == SERVING
         watch.cancel()
 
+    async def test_of_all_services_is_told_at_once(self) -> None:
+        protocol: Any = health_pb2  # Its stubs are older than the method.
+        request = protocol.HealthListRequest()
+        store = HookedStore()
+        async with serving(store) as (_, stubs):
+            health: Any = health_pb2_grpc.HealthStub(stubs.channel)
+            answer = await health.List(request)
+            assert {name: each.status for name, each in answer.statuses.items()} == dict.fromkeys(
+                ("", *SERVICES), SERVING
+            )
+            store.before = away
+            answer = await health.List(request)
+            assert {each.status for each in answer.statuses.values()} == {NOT_SERVING}
+
     def test_of_an_unknown_service_is_not_found(self, sqlite_stubs: Stubs) -> None:
         health: Any = health_pb2_grpc.HealthStub(sqlite_stubs.channel)
         with pytest.raises(grpc.RpcError) as caught:
@@ -50,11 +70,6 @@ class TestHealth:
 
     async def test_rests_on_the_store(self) -> None:
         """NOT_SERVING while the default store does not answer, and SERVING again when it does."""
-
-        async def away(method: str) -> None:
-            del method
-            raise StoreUnavailable("away")
-
         store = HookedStore()
         healthy = store.before
         async with serving(store) as (_, stubs):

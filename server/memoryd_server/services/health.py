@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, cast
 
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
@@ -30,6 +31,17 @@ class HealthService(health_aio.HealthServicer):
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         await self.refresh()
         return await super().Check(request, context)
+
+    async def List(self, request: Message, context: Context) -> Message:
+        """The status of each service, which grpcio's own servicer does not tell."""
+        del request
+        await self.refresh()
+        protocol: Any = health_pb2  # Its stubs are older than the method.
+        answer = protocol.HealthListResponse()
+        for service in self._services:
+            of_service = health_pb2.HealthCheckRequest(service=service)
+            answer.statuses[service].CopyFrom(await super().Check(of_service, context))
+        return cast(Message, answer)
 
     async def refresh(self) -> None:
         """Asks the default store, and sets the status of all services. After the drain began it stays NOT_SERVING."""

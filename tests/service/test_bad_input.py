@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -207,6 +208,24 @@ CASES: Final[dict[str, Case]] = {
     "a policy limit of 0": Case(creating(policy=windowing(limit=0)), BAD, "create.policy.window.limit"),
     "an unknown mode in a policy": Case(creating(policy=windowing(mode=77)), BAD, "create.policy.window.mode"),
     # Updates
+    **{
+        f"a ttl of {seconds} s and {nanos} ns": Case(
+            creating(ttl=Duration(seconds=seconds, nanos=nanos)), BAD, "create.ttl", says=says
+        )
+        for seconds, nanos, says in (
+            (0, 0, "less than a second"),
+            (0, 1, "less than a second"),
+            (0, 999_999_999, "1 to 3,162,240,000 seconds"),
+            (-1, -1, "1 to 3,162,240,000 seconds"),
+            (1, -1, "signs of seconds and nanos differ"),
+            (-1, 1, "signs of seconds and nanos differ"),
+            (1, 1_000_000_000, "no valid Duration"),
+            (3_162_240_001, 0, "1 to 3,162,240,000 seconds"),
+        )
+    },
+    "an update to a ttl that is no Duration": Case(
+        updating("ttl", ttl=Duration(seconds=1, nanos=-1)), BAD, "session.ttl", says="signs"
+    ),
     "an update of an unknown path": Case(updating("user_id", "key.agent"), BAD, "update_mask", says="'key.agent'"),
     "an update of what only the server gives": Case(updating("last_seq"), BAD, "update_mask", says="policy.window"),
     "an update of an unknown option": Case(updating("policy.window.depth"), BAD, "update_mask"),

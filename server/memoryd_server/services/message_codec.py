@@ -218,10 +218,12 @@ def encode_time(microseconds: int, into: Timestamp) -> None:
 
 
 def decode_duration(field: str, duration: Duration) -> int:
-    """A Duration in microseconds, rounded up. Raises: RequestError FIELD_INVALID when it is none."""
+    """A Duration in microseconds, rounded down. Raises: RequestError FIELD_INVALID when it is none."""
     if not (abs(duration.seconds) <= 315_576_000_000 and abs(duration.nanos) < 1_000_000_000):
         raise field_invalid(field, "it is no valid Duration")
-    return duration.seconds * _MICROSECOND + -(-duration.nanos // 1_000)
+    if duration.seconds * duration.nanos < 0:
+        raise field_invalid(field, "it is no valid Duration: the signs of seconds and nanos differ")
+    return duration.seconds * _MICROSECOND + duration.nanos // 1_000
 
 
 def encode_duration(microseconds: int, into: Duration) -> None:

@@ -49,12 +49,12 @@ def decode_settings(settings: history_service_pb2.SessionSettings) -> SessionSet
 
 
 def _decode_ttl(field: str, holder: history_service_pb2.SessionSettings | session_pb2.Session) -> int:
-    """A time to live; 0 when there is none. Raises: RequestError FIELD_INVALID for one of no length."""
+    """A time to live; 0 when there is none. Raises: RequestError FIELD_INVALID for one that would read as none."""
     if not holder.HasField("ttl"):
         return 0
     ttl = decode_duration(field, holder.ttl)
     if not ttl:
-        raise field_invalid(field, "it is no length of time; leave it out for a session without an end")
+        raise field_invalid(field, "it is less than a second; leave it out for a session without an end")
     return ttl
 
 

@@ -352,6 +352,7 @@ class TestOnEveryStore:
         stubs.append(key, text("of nobody"))
         refusal = refused(lambda: erase(stubs, ""))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_REQUIRED")
+        assert refusal.text == "user_id is empty: give the user's id of 1 to 256 bytes"
         assert said(stubs, key) == ["of nobody"]
 
     def test_a_user_who_owns_nothing_answers_0(self, stubs: Stubs, agent: str) -> None:

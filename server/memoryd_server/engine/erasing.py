@@ -37,7 +37,7 @@ async def erase_user(runtime: Runtime, tenant: str, user_id: str, *, deadline: f
     Raises: RequestError (field errors, CONTENTION when the user's sessions keep beginning anew or the deadline comes),
     StoreUnavailable.
     """
-    check_text("user_id", user_id, limits.MAX_ID_BYTES, required=True, what='the user\'s id; it is never "all"')
+    check_text("user_id", user_id, limits.MAX_ID_BYTES, required=True, what="the user's id")
     sessions, rows, renewals = 0, Deleted(), -1
     while True:
         ended = await _end_sessions(runtime, tenant, user_id, deadline)

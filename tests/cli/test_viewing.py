@@ -98,6 +98,20 @@ def test_parts_of_a_history_can_be_asked_for(
     assert (hint in done.stderr) if hint else (done.stderr == "")
 
 
+@pytest.mark.parametrize("options", [[], ["--from-seq", "1"], ["-n", "2"], ["-n", "3", "--from-seq", "1"]])
+def test_what_a_rewind_or_a_clear_took_is_not_said_to_follow(
+    here: Here, server: ServerProcess, client: MemoryClient, agent: str, options: list[str]
+) -> None:
+    session = client.session(agent=agent, id="s")
+    session.append(user("cleared"))
+    session.clear()
+    session.append(user("stays"), user("stays, too"), user("taken away"))
+    session.rewind(3)
+    done = here.memoryd("history", "s", "-a", agent, *options, address=server.address)
+    assert [int(text.split()[0]) for text in done.stdout.splitlines()[3:]] == [2, 3]
+    assert done.stderr == ""
+
+
 def test_a_history_is_json_for_programs(here: Here, server: ServerProcess, client: MemoryClient, talk: str) -> None:
     lines = here.ok("history", "talk", "-a", talk, "--json", address=server.address).splitlines()
     assert all(text.isascii() for text in lines)

@@ -116,7 +116,7 @@ def show_history(
     if not seqs:
         tell(err(), "no messages here" if info.message_count else "no messages", "dim")
         return
-    missing = _missing(info, part, *seqs)
+    missing = _missing(session, part, *seqs)
     if missing:
         tell(err(), missing, "dim")
 
@@ -127,10 +127,14 @@ def _title(info: SessionInfo) -> Line:
     return heading(info.agent, info.session_id).append(counts + waiting, "dim")
 
 
-def _missing(info: SessionInfo, part: Part, first: int, last: int) -> str:
-    if part.to_seq is None and last < info.last_seq:
-        return f"more follow: --from-seq {last + 1} goes on"
-    if part.from_seq is None and part.limit is not None and first > 1 and info.message_count > part.limit:
+def _missing(session: Session, part: Part, first: int, last: int) -> str:
+    """What the limit leaves out. The session is asked: seqs do not tell, as clears and rewinds leave gaps in them."""
+    if part.limit is None:
+        return ""
+    if part.from_seq is not None:
+        more = Part(last + 1, part.to_seq, 1)
+        return f"more follow: --from-seq {last + 1} goes on" if last != part.to_seq and any(more.of(session)) else ""
+    if first > 1 and any(Part(1, first - 1, 1).of(session)):
         return "earlier ones are not shown: --from-seq 1 shows the first, --all every one"
     return ""
 

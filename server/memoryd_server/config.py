@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+
+from memoryd_server.stores.urls import masked
 
 ENV_PREFIX: Final = "MEMORYD_"
 CONFIG_FILE_ENV: Final = "MEMORYD_CONFIG"
@@ -30,7 +30,6 @@ CLIENT_ENV: Final = frozenset(
 DEFAULT_STORE: Final = "default"
 
 _STORE_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_MASK: Final = "***"
 
 
 class SettingsError(Exception):
@@ -42,8 +41,12 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: str | None = Field(None, description="in_memory or sqlite; default: as the URL says")
-    url: str | None = Field(None, description="memory://, sqlite:///relative.db or sqlite:////absolute.db")
+    type: str | None = Field(None, description="in_memory, sqlite, postgresql or mysql; default: as the URL says")
+    url: str | None = Field(
+        None,
+        description="memory://, sqlite:///relative.db, sqlite:////absolute.db, "
+        "postgresql://user:password@host/database or mysql://user:password@host/database",
+    )
 
 
 class Settings(BaseSettings):
@@ -114,7 +117,8 @@ class Settings(BaseSettings):
         for name in value:
             if not _STORE_NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} is no store name: it begins with a letter and holds a-z, 0-9, _ and -, at most 63"
+                    f"{masked(name)!r} is no store name: it begins with a letter and holds a-z, 0-9, _ and -, at most "
+                    "63"
                 )
         return value
 
@@ -129,7 +133,7 @@ class Settings(BaseSettings):
         self._check_exposure()
         if self.default_store is not None and self.default_store not in self.effective_stores:
             raise ValueError(
-                f"default_store: there is no store {self.default_store!r}; configured are "
+                f"default_store: there is no store {masked(self.default_store)!r}; configured are "
                 f"{', '.join(sorted(self.effective_stores))}"
             )
         if self.default_store is None and len(self.stores) > 1 and DEFAULT_STORE not in self.stores:
@@ -259,7 +263,7 @@ def _check_environment() -> None:
 def _explain(error: ValidationError, path: Path | None) -> str:
     lines = []
     for problem in error.errors():
-        where = [str(part) for part in problem["loc"]]
+        where = [masked(str(part)) for part in problem["loc"]]
         text = problem["msg"].removeprefix("Value error, ")
         if not where:
             lines.append(text)
@@ -329,10 +333,5 @@ def describe(
 
 
 def mask_url(url: str | None) -> str:
-    """A store's URL without its password."""
-    if not url:
-        return "(no URL)"
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return re.sub(r"//[^@/]*@", f"//{_MASK}@", url)
+    """A store's URL without its secrets."""
+    return masked(url) if url else "(no URL)"

@@ -73,14 +73,21 @@ def test_the_data_directory_is_made(start_server: StartServer, tmp_path: Path) -
 def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_path: Path) -> None:
     file = tmp_path / "memoryd.toml"
     file.write_text('log_level = "warning"\nlog_format = "json"\ndrain_seconds = 7\n')
-    arguments = ["--drain-seconds", "3", "--store", "main=postgresql://ann:secret@db/x", "--config", str(file)]
+    arguments = [
+        "--drain-seconds",
+        "3",
+        "--store",
+        "main=postgresql://ann:hunter2@db/x?password=hunter2",
+        "--config",
+        str(file),
+    ]
     shown = here.memoryd("config", *arguments, MEMORYD_LOG_LEVEL="error")
     assert shown.returncode == 0, shown.stderr
     rows = [text.split() for text in shown.stdout.splitlines()]
     assert ["drain_seconds", "3.0", "flag"] in rows
     assert ["log_level", "error", "environment"] in rows
     assert ["tokenizer", "o200k_base", "default"] in rows
-    assert "secret" not in shown.stdout
+    assert "hunter2" not in shown.stdout
     assert ["append", "3.5", "MiB"] in rows
     value = json.loads(here.memoryd("config", "--json", *arguments).stdout)
     assert value["settings"]["log_format"] == {
@@ -88,7 +95,7 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_p
         "source": f"file {file}",
         "help": Settings.model_fields["log_format"].description,
     }
-    assert value["settings"]["stores.main"]["value"] == "postgresql://ann:***@db/x"
+    assert value["settings"]["stores.main"]["value"] == "postgresql://ann:***@db/x?password=***"
     assert value["limits"] == limits.describe()
 
 

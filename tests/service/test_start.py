@@ -75,6 +75,31 @@ WRONG: Final[dict[str, Wrong]] = {
         ("store 'main'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
         ("--store", "main=postgresql://ada:hunter2@127.0.0.1:1/memory"),
     ),
+    "a store with a password among its options": Wrong(
+        ("store 'main'", "postgresql://ada@127.0.0.1:1/memory?password=***", "does not answer"),
+        ("--store", "main=postgresql://ada@127.0.0.1:1/memory?password=hunter2"),
+    ),
+    "a store with a password and an unknown option": Wrong(
+        ("Store 'main'", "colour"), ("--store", "main=mysql://ada:hunter2@127.0.0.1:1/memory?passwd=hunter2&colour=x")
+    ),
+    "a store with a password that is not encoded": Wrong(
+        ("Store 'main'", "Percent-encode"), ("--store", "main=postgresql://ada:x/hunter2@hunter2@127.0.0.1:1/memory")
+    ),
+    "a store with a password and without a name": Wrong(
+        ("postgresql://ada:***@127.0.0.1:1/memory", "NAME=URL"),
+        ("--store", "postgresql://ada:hunter2@127.0.0.1:1/memory"),
+    ),
+    "a store with a password and a name that is none": Wrong(
+        ("postgresql://ada:***@127.0.0.1:1/memory?password=***", "NAME=URL"),
+        ("--store", "postgresql://ada:hunter2@127.0.0.1:1/memory?password=hunter2"),
+    ),
+    "a store whose URL is its name": Wrong(
+        ("no store name", "postgresql://ada:***@host"),
+        file='[stores."postgresql://ada:hunter2@host/a"]\nurl = "memory://"',
+    ),
+    "a default store that is a URL": Wrong(
+        ("default_store", "postgresql://ada:***@host"), ("--default-store", "postgresql://ada:hunter2@host/a")
+    ),
     "a store with a driver that is not used": Wrong(
         ("Store 'main'", "aiosqlite", "sqlite:"), ("--store", "main=sqlite+aiosqlite:///memoryd.db")
     ),
@@ -141,6 +166,24 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None
     assert str(tmp_path) in ended.stderr
     assert "Traceback" not in ended.stderr
     assert file.read_text().startswith("This is no database")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--tokens-file", "gone.toml"), "tokens_file"),
+        (("--tls-certificate", "gone.pem", "--tls-key", "gone.key"), "tls_certificate, tls_key"),
+    ],
+)
+def test_credentials_that_cannot_be_used_end_the_start_before_a_store_is_touched(
+    tmp_path: Path, flags: tuple[str, ...], says: str
+) -> None:
+    ended = serve(*flags, "--store", f"main=sqlite:///{tmp_path}/memoryd.db", HOME=str(tmp_path))
+
+    assert ended.returncode == WRONG_SETTING
+    assert f"memoryd cannot start: {says}: " in ended.stderr
+    assert "store opened" not in ended.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_port_that_is_taken_is_named(server: ServerProcess, tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ MetricsListen = Annotated[
 Store = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=URL", help="A store: sqlite:///relative.db, sqlite:////absolute.db or memory://. Repeatable."
+        metavar="NAME=URL",
+        help="A store: sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host/database, "
+        "mysql://user:password@host/database or memory://. Repeatable. Others on this machine see what flags say: give "
+        "a URL with a password by the environment or by the file.",
     ),
 ]
 DefaultStore = Annotated[str | None, typer.Option(metavar="NAME", help="The store of requests that name none.")]
@@ -95,9 +98,12 @@ class _Flags:
 
 def _named_store(text: str) -> tuple[str, dict[str, str]]:
     name, separator, url = text.partition("=")
-    if not separator or not name or not url:
+    if not separator or not name or not url or ":" in name:
+        from memoryd_server.stores.urls import masked
+
         raise Failure(
-            f"--store {text}: write NAME=URL, for example --store main=sqlite:///memoryd.db", status=WRONG_SETTING
+            f"--store {masked(text)}: write NAME=URL, for example --store main=sqlite:///memoryd.db",
+            status=WRONG_SETTING,
         )
     return name, {"url": url}
 

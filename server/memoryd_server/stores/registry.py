@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from memoryd_server.stores.base import Store, StoreMisconfigured
 from memoryd_server.stores.memory import InMemoryStore
+from memoryd_server.stores.urls import masked
 
 _TYPE_OF_SCHEME: Final = {
     "memory": "in_memory",
@@ -31,6 +32,9 @@ _EXAMPLES: Final = {
     "postgresql": "postgresql://user:password@localhost/memoryd",
     "mysql": "mysql://user:password@localhost/memoryd",
 }
+_ENCODING: Final = "Percent-encode what else than letters and digits its user and password hold: @ as %40, / as %2F."
+_DATABASE_OPTIONS: Final = frozenset({"database", "dbname"})
+"""Options that name a database, as PostgreSQL's own library has them."""
 _DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
 
 
@@ -71,7 +75,7 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
     if type_ is not None and type_ not in TYPES:
         if type_ in _TYPE_OF_SCHEME:
             raise StoreMisconfigured(f"there is no type {type_!r}. Its type is {_TYPE_OF_SCHEME[type_]}.")
-        raise _unknown(f"there is no type {type_!r}", _LATER_OF_SCHEME.get(type_))
+        raise _unknown(f"there is no type {masked(type_)!r}", _LATER_OF_SCHEME.get(type_))
     if url is None and type_ != "in_memory":
         raise StoreMisconfigured(
             f"it has no URL. Set MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file, "
@@ -107,9 +111,18 @@ def _create_sql_store(type_: str, text: str, driver: str) -> Store:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise StoreMisconfigured(f"its URL cannot be read. It must look like {_EXAMPLES[type_]}.") from error
+        raise StoreMisconfigured(
+            f"its URL cannot be read. It must look like {_EXAMPLES[type_]}. {_ENCODING}"
+        ) from error
     if type_ == "sqlite":
         return _create_sqlite_store(url)
+    if "@" in f"{url.host}{url.database}":
+        raise StoreMisconfigured(f"its URL has more than one @. {_ENCODING}")
+    if not (url.database or (type_ == "postgresql" and url.query.keys() & _DATABASE_OPTIONS)):
+        raise StoreMisconfigured(
+            f"its URL names no database: add its name behind the host and a slash. It must look like "
+            f"{_EXAMPLES[type_]}."
+        )
     if find_spec(own_driver) is None:
         raise StoreMisconfigured(
             f"its driver {own_driver} is not installed: install the extra memoryd-server[{type_}], for example with "
@@ -119,11 +132,14 @@ def _create_sql_store(type_: str, text: str, driver: str) -> Store:
         from memoryd_server.stores.sql.postgresql import PostgreSQLStore
 
         return PostgreSQLStore(url)
-    if not url.database:
-        raise StoreMisconfigured(f"its URL names no database. It must look like {_EXAMPLES[type_]}.")
     from memoryd_server.stores.sql.mariadb import MariaDBStore
 
-    return MariaDBStore(url)
+    try:
+        return MariaDBStore(url)
+    except ValueError as error:
+        raise StoreMisconfigured(
+            f"an option of its URL has a value that cannot be. It must look like {_EXAMPLES[type_]}."
+        ) from error
 
 
 def _create_sqlite_store(url: URL) -> Store:

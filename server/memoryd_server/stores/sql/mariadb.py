@@ -28,6 +28,7 @@ from memoryd_server.stores.sql.statements import KEY, Statements
 from memoryd_server.stores.sql.steps import Fetch, Insert, Step
 from memoryd_server.stores.sql.tails import Loads
 from memoryd_server.stores.sql.writes import Writes
+from memoryd_server.stores.urls import masked
 
 CONNECT_SECONDS: Final = 3.0
 """How long making a connection may take."""
@@ -66,7 +67,7 @@ class MariaDBStore(ServedStore[MariaDBConnection]):
         self._texts = CommitTexts(dialect, self._statements)
         codec = Codec()
         super().__init__(
-            url.render_as_string(hide_password=True),
+            masked(url.render_as_string(hide_password=False)),
             Loads(self._statements, codec, MariaDBLoadStatements(dialect, self._known)),
             Writes(self._statements, codec),
         )

@@ -33,6 +33,7 @@ from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Fetch
 from memoryd_server.stores.sql.tails import Loads
 from memoryd_server.stores.sql.writes import Writes
+from memoryd_server.stores.urls import masked
 
 CONNECT_SECONDS: Final = 2.0
 """How long making a connection may take."""
@@ -171,7 +172,7 @@ class PostgreSQLStore(ServedStore[PostgreSQLConnection]):
         self._append = AppendStatement(codec)
         self._birth = BirthStatement(codec)
         super().__init__(
-            url.render_as_string(hide_password=True),
+            masked(url.render_as_string(hide_password=False)),
             Loads(statements, codec, PostgreSQLLoadStatements()),
             Writes(statements, codec),
         )

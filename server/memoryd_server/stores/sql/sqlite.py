@@ -39,6 +39,7 @@ from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.threads import HoldingThreads
 from memoryd_server.stores.sql.writer import LOCK_SECONDS, Writer, retry_while_locked
 from memoryd_server.stores.sql.writes import Writes
+from memoryd_server.stores.urls import masked
 
 TYPE: Final = "sqlite"
 
@@ -74,7 +75,7 @@ class SQLiteStore(PlannedStore):
 
     def __init__(self, url: URL) -> None:
         """The URL names a file, and the driver `pysqlite` or none (`registry` sees to it)."""
-        self._name = url.render_as_string(hide_password=True)
+        self._name = masked(url.render_as_string(hide_password=False))
         self._path = url.database
         # Transactions are begun by statements of our own, never by the driver.
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": 0})

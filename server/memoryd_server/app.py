@@ -186,15 +186,17 @@ def build(
     stores: Stores,
     extra_handlers: Sequence[grpc.GenericRpcHandler] = (),
     metrics: Metrics | None = None,
+    access: Access | None = None,
 ) -> App:
     """Builds the server and binds its ports.
 
+    `access` defaults to what the settings say.
     `extra_handlers` are served through the same interceptors (the benchmarks measure their floor with one).
 
     Raises: SettingsError when a port is taken, or when the tokens or the certificate cannot be used.
     """
     in_flight, draining = InFlight(), Draining()
-    access = Access.of(settings)
+    access = access or Access.of(settings)
     server = grpc.aio.server(
         interceptors=chain(
             in_flight, Authentication(access.tokens), draining, None if metrics is None else metrics.calls
@@ -274,9 +276,11 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_, stop.set)
     metrics = create_metrics(settings)
+    # Before the stores: a start that fails has changed no schema.
+    access = Access.of(settings)
     async with open_stores(settings, metrics) as stores:
         await asyncio.to_thread(tokens.counter, settings.tokenizer)
-        app = build(settings, stores, metrics=metrics)
+        app = build(settings, stores, metrics=metrics, access=access)
         await app.server.start()
         background = [
             asyncio.create_task(app.health.refresh_for_ever(), name="health"),

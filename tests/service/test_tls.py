@@ -236,6 +236,20 @@ class TestTheStart:
         with pytest.raises(SettingsError, match="cannot be read"):
             Access.of(settings(pair))
 
+    @pytest.mark.parametrize(
+        ("days", "problem"), [(-1, "certificate has expired"), (366, "certificate is not yet valid"), (30, None)]
+    )
+    def test_warns_of_a_certificate_that_clients_will_refuse(
+        self, authority: Authority, tmp_path: Path, days: int, problem: str | None
+    ) -> None:
+        """`Authority` makes one that expires on a day valid from a year before."""
+        pair = authority.issue(tmp_path / "tls", expires=datetime.now(UTC) + timedelta(days=days))
+        with capture_logs() as logged:
+            Access.of(settings(pair))
+        assert [(entry["tls_certificate"], entry["problem"]) for entry in logged] == (
+            [(str(pair.certificate), problem)] if problem else []
+        )
+
     @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True)])
     def test_warns_of_a_key_that_others_can_read(self, pair: Pair, mode: int, warned: bool) -> None:
         pair.key.chmod(mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import ssl
 import stat
@@ -47,7 +48,8 @@ def _understand(paths: Sequence[Path], contents: Sequence[bytes]) -> grpc.Server
     certificate, key = paths
     try:
         # gRPC itself would tell of a pair that does not fit only in its own log, when the first caller comes.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: _refuse_encrypted(key))
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(certificate, key, lambda: _refuse_encrypted(key))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise Unusable(f"{key} is not the key of {certificate}: give the two that belong together") from error
@@ -61,7 +63,29 @@ def _understand(paths: Sequence[Path], contents: Sequence[bytes]) -> grpc.Server
         raise Unusable(f"{key} is an Ed25519 or Ed448 key, with which gRPC shakes no hands: make an ECDSA or RSA one")
     if key.stat().st_mode & stat.S_IROTH:
         _log.warning("every user of this machine can read the key: chmod o-r it", tls_key=str(key))
+    if refusal := _refusal(server, certificate):
+        _log.warning("clients will refuse the certificate", tls_certificate=str(certificate), problem=refusal)
     return grpc.ssl_server_certificate_configuration([(private_key, chain)])
+
+
+def _refusal(server: ssl.SSLContext, certificate: Path) -> str:
+    """Why a client refuses the certificate although it trusts it, for example because it has expired; empty if it
+    does not. Told by a handshake in memory, for `ssl` reads the times of no other certificate than one that is shown.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags = ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        client.load_verify_locations(certificate)
+        caller = client.wrap_bio(to_client, to_server)
+        answerer = server.wrap_bio(to_server, to_client, server_side=True)
+        for each in (caller, answerer, caller):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                each.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    return ""
 
 
 def _is_edwards(key: bytes) -> bool:

@@ -83,16 +83,49 @@ class TestCreate:
         assert [known[token_file.digest_of(token)] for token in tokens] == [f"tenant {number}" for number in range(24)]
 
     def test_takes_any_text_as_tenant_and_name(self, here: Here, path: Path) -> None:
-        for odd in ("é", "e\u0301", 'a "b" \\ #', "🌍", " a ", "[[tokens]]", "a\x7f\x01b", "x" * 256):
+        for odd in ("é", "e\u0301", 'a "b" \\ #', "🌍", " a ", "[[tokens]]", "x" * 256):
             here.ok("token", "create", "--tenant", odd, "--name", odd, "--file", str(path), address="")
             assert (entries_of(path)[-1].tenant, entries_of(path)[-1].name) == (odd, odd)
 
-    @pytest.mark.parametrize("tenant", ["", "é" * 129])
+    @pytest.mark.parametrize("tenant", ["", "é" * 129, "a\nb", "a\x7f", "\x1b[31m", "a\u2028b", "\udcff"])
     def test_refuses_a_tenant_that_is_none(self, here: Here, path: Path, tenant: str) -> None:
         done = here.memoryd("token", "create", "--tenant", tenant, "--file", str(path))
         assert done.returncode == 2
-        assert "--tenant: a tenant is 1 to 256 bytes" in done.stderr
+        assert "a tenant is 1 to 256 bytes of UTF-8, on one line and without control characters" in " ".join(
+            done.stderr.split()
+        )
         assert not path.exists()
+
+    @pytest.mark.parametrize("name", ["a\nb", "a\x01", "\u2029", "\udcff"])
+    def test_refuses_a_name_that_is_not_one_line(self, here: Here, path: Path, name: str) -> None:
+        done = here.memoryd("token", "create", "--tenant", "acme", "--name", name, "--file", str(path))
+        assert done.returncode == 2
+        assert "a token's name is UTF-8, on one line and without control characters" in " ".join(done.stderr.split())
+        assert not path.exists()
+
+    def test_writes_the_token_where_its_owner_alone_can_read_it(self, here: Here, path: Path, tmp_path: Path) -> None:
+        written = tmp_path / "token"
+        create_it = ("token", "create", "--tenant", "acme", "--file", str(path), "--out", str(written))
+        done = here.memoryd(*create_it)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert f"{written} alone has the token itself" in " ".join(done.stderr.split())
+        assert TOKEN.fullmatch(written.read_text())
+        assert written.stat().st_mode & 0o777 == 0o600
+        (entry,) = entries_of(path)
+        assert bytes.fromhex(entry.sha256) == token_file.digest_of(written.read_text().strip())
+
+        again = here.memoryd(*create_it)
+        assert again.returncode == 1
+        assert "exists already" in again.stderr
+        assert entries_of(path) == [entry]
+
+    def test_leaves_no_file_of_a_token_that_it_did_not_make(self, here: Here, path: Path, tmp_path: Path) -> None:
+        written = tmp_path / "token"
+        for tenant, out in (("", written), ("acme", tmp_path / "none" / "token")):
+            done = here.memoryd("token", "create", "--tenant", tenant, "--file", str(path), "--out", str(out))
+            assert done.returncode != 0
+            assert not out.exists()
+            assert not path.exists()
 
     def test_says_where_it_cannot_write(self, here: Here, path: Path) -> None:
         for file in (path / "tokens.toml", path.parent / "none" / "tokens.toml"):
@@ -114,13 +147,13 @@ class TestCreate:
 
 class TestList:
     def test_shows_everything_but_tokens(self, here: Here, path: Path) -> None:
-        made = [create(path, tenant, name) for tenant, name in (("acme", "ci"), ("acme", ""), ("b\n\x1b[31mc", "x"))]
+        made = [create(path, tenant, name) for tenant, name in (("acme", "ci"), ("acme", ""), ("b\u202ec", "x"))]
         shown = here.ok("token", "list", "--file", str(path), address="")
         for token, entry in made:
             assert entry.id in shown
             assert token not in shown
             assert entry.sha256 not in shown
-        assert "\x1b" not in shown
+        assert "\u202e" not in shown
         rows = here.ok("token", "list", "--json", "--file", str(path), address="").splitlines()
         assert [json.loads(row)["id"] for row in rows] == [entry.id for _, entry in made]
         assert json.loads(rows[0]) | {"id": "", "created": ""} == {

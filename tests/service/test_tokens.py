@@ -382,7 +382,12 @@ WRONG_FILES: Final[dict[str, tuple[str | bytes, str]]] = {
     "no tenant": (f'[[tokens]]\nsha256 = "{"a" * 64}"', "`tenant`"),
     "an empty tenant": (f'[[tokens]]\ntenant = ""\nsha256 = "{"a" * 64}"', "1 to 256 bytes"),
     "a long tenant": (f'[[tokens]]\ntenant = "{"é" * 129}"\nsha256 = "{"a" * 64}"', "1 to 256 bytes"),
-    "a NUL": (f'[[tokens]]\ntenant = "a\\u0000"\nsha256 = "{"a" * 64}"', "without U+0000"),
+    "a NUL": (f'[[tokens]]\ntenant = "a\\u0000"\nsha256 = "{"a" * 64}"', "without control characters"),
+    "a tenant of two lines": (f'[[tokens]]\ntenant = "a\\nb"\nsha256 = "{"a" * 64}"', "on one line"),
+    "a name of two lines": (
+        f'[[tokens]]\ntenant = "a"\nname = "a\\u2028b"\nsha256 = "{"a" * 64}"',
+        "a token's name is UTF-8, on one line",
+    ),
     "one token twice": (f'[[tokens]]\ntenant = "a"\nsha256 = "{"a" * 64}"\n' * 2, "twice"),
     "something else as tokens": ("tokens = 1", "$.tokens"),
     "too deep": ("tokens = " + "[" * 100_000, "no valid TOML"),

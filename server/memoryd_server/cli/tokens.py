@@ -1,8 +1,12 @@
 """`memoryd token create | list | revoke`: the bearer tokens that a server accepts."""
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -49,30 +53,54 @@ def create(
     name: Annotated[
         str, typer.Option(metavar="TEXT", help="What to call it, for example who has it.", show_default=False)
     ] = "",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write the token into this new file, which its owner alone can read, instead of printing it.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Make a token, print it once, and write its hash into the file.
+    """Make a token, show it once, and write its hash into the file.
 
     The data of a server that had no tokens before belongs to the tenant `default`.
 
     For example:
 
-    `memoryd token create --file tokens.toml --tenant acme --name ci > token`
+    `memoryd token create --file tokens.toml --tenant acme --name ci --out token`
     """
     from memoryd_server.credentials import token_editing
     from memoryd_server.credentials.reloading import Unusable
 
     try:
-        token, entry = token_editing.create(file, tenant, name)
+        with contextlib.nullcontext() if to is None else _for_the_owner(to) as written:
+            token, entry = token_editing.create(file, tenant, name)
+            typer.echo(token, file=written)
     except Unusable as error:
         raise Failure(str(error)) from error
     except ValueError as error:
-        raise Failure(f"--tenant: {error}", status=2) from error
-    typer.echo(token)
-    tell(
-        err(),
-        f"Token {entry.id} of tenant {one_line(entry.tenant)} is in {one_line(str(file))}. It is shown only this once: "
-        f"keep it safe.",
-    )
+        raise Failure(f"--tenant, --name: {error}", status=2) from error
+    shown = "It is shown only this once" if to is None else f"{one_line(str(to))} alone has the token itself"
+    tell(err(), f"Token {entry.id} of tenant {entry.tenant} is in {one_line(str(file))}. {shown}: keep it safe.")
+
+
+@contextmanager
+def _for_the_owner(path: Path) -> Iterator[TextIO]:
+    """A new file of mode 0600, gone again when what should fill it fails."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise Failure(f"{one_line(str(path))} exists already: give --out a file that does not") from error
+    except OSError as error:
+        raise Failure(f"{one_line(str(path))} cannot be written ({error.strerror})") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @commands.command("list")

@@ -36,7 +36,7 @@ def create(path: Path, tenant: str, name: str) -> tuple[str, TokenEntry]:
 
     Returns: the token, which stands nowhere else, and its entry.
 
-    Raises: Unusable for a file that cannot be read or written, ValueError for a tenant that is none.
+    Raises: Unusable for a file that cannot be read or written, ValueError for a tenant or a name that is none.
     """
     token = TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     entry = TokenEntry(tenant, digest_of(token).hex(), name, datetime.now(UTC).replace(microsecond=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,9 @@ from memoryd_server import limits
 from memoryd_server.credentials.reloading import Unusable
 
 _CREATE: Final = "`memoryd token create`"
+
+_UNPRINTED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode's categories of control characters, halves of surrogate pairs, and separators of lines and paragraphs."""
 
 _ID_DIGITS: Final = 12
 """Enough of a hash to name a token to people, and nothing that helps to guess it."""
@@ -37,17 +41,24 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When it was made."""
 
     def __post_init__(self) -> None:
-        try:
-            size = len(self.tenant.encode())
-        except UnicodeEncodeError:
-            size = 0
-        if not 1 <= size <= limits.MAX_ID_BYTES or "\0" in self.tenant:
-            raise ValueError(f"a tenant is 1 to {limits.MAX_ID_BYTES} bytes of UTF-8 without U+0000")
+        if not 1 <= _size_of_line(self.tenant) <= limits.MAX_ID_BYTES:
+            raise ValueError(
+                f"a tenant is 1 to {limits.MAX_ID_BYTES} bytes of UTF-8, on one line and without control characters"
+            )
+        if self.name and not _size_of_line(self.name):
+            raise ValueError("a token's name is UTF-8, on one line and without control characters")
 
     @property
     def id(self) -> str:
         """The beginning of the hash, which names the token in lists."""
         return self.sha256[:_ID_DIGITS]
+
+
+def _size_of_line(text: str) -> int:
+    """How many bytes of UTF-8 a text is; 0 when it is none, has several lines or holds a control character."""
+    if any(unicodedata.category(character) in _UNPRINTED for character in text):
+        return 0
+    return len(text.encode())
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as EnvironmentUnreadable
 
 from memoryd_server.stores.urls import masked
 
@@ -28,6 +29,9 @@ CLIENT_ENV: Final = frozenset(
 """Variables of the same prefix that are not settings of the server."""
 
 DEFAULT_STORE: Final = "default"
+
+_NO_TABLE: Final = frozenset({"dict_type", "model_type"})
+"""What pydantic calls a value that should have keys of its own."""
 
 _STORE_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
@@ -233,8 +237,11 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config_file: Path 
         return Settings(**dict(overrides or {}))
     except ValidationError as error:
         raise SettingsError(_explain(error, path)) from error
-    except Exception as error:  # pydantic-settings: a variable that must hold JSON and does not
-        raise SettingsError(f"the environment cannot be read as settings: {error}") from error
+    except EnvironmentUnreadable as error:  # A variable must hold JSON and does not: only the stores' are such.
+        raise SettingsError(
+            f"stores: {ENV_PREFIX}STORES or a variable that begins with {ENV_PREFIX}STORES__ cannot be read: "
+            f"{_store_advice('main')}, or unset the variable"
+        ) from error
     finally:
         _current_file = {}
 
@@ -260,11 +267,21 @@ def _check_environment() -> None:
             raise SettingsError(f"the environment variable {name} is no setting of memoryd: {hint}")
 
 
+def _store_advice(name: str) -> str:
+    return (
+        f"write {ENV_PREFIX}STORES__{name.upper()}__URL=sqlite:////var/lib/memoryd.db (or another URL), "
+        f'--store {name}=URL, or [stores.{name}] with a line url = "URL" in the file'
+    )
+
+
 def _explain(error: ValidationError, path: Path | None) -> str:
     lines = []
     for problem in error.errors():
         where = [masked(str(part)) for part in problem["loc"]]
         text = problem["msg"].removeprefix("Value error, ")
+        if where[:1] == ["stores"] and problem["type"] in _NO_TABLE:
+            what = "stores are named" if len(where) == 1 else "a store has settings of its own"
+            text = f"{what}: {_store_advice(where[1] if len(where) > 1 else 'main')}"
         if not where:
             lines.append(text)
             continue

@@ -58,7 +58,23 @@ WRONG: Final[dict[str, Wrong]] = {
     "a variable with a wrong value": Wrong(
         ("drain_seconds", "'soon'", "MEMORYD_DRAIN_SECONDS"), environment={"MEMORYD_DRAIN_SECONDS": "soon"}
     ),
-    "a variable that must be JSON": Wrong(("stores",), environment={"MEMORYD_STORES": "{"}),
+    "a variable that must be JSON": Wrong(
+        ("MEMORYD_STORES", "MEMORYD_STORES__MAIN__URL="), environment={"MEMORYD_STORES": "{"}
+    ),
+    "an empty variable of stores": Wrong(
+        ("MEMORYD_STORES", "MEMORYD_STORES__MAIN__URL=", "unset"), environment={"MEMORYD_STORES": ""}
+    ),
+    "a store that is a mere URL": Wrong(
+        ("stores.m: a store has settings of its own", "MEMORYD_STORES__M__URL=", "--store m=URL", "[stores.m]"),
+        environment={"MEMORYD_STORES": '{"m": "postgresql://ada:hunter2@db/memory"}'},
+    ),
+    "a store's variable without what it sets": Wrong(
+        ("stores.main: a store has settings of its own", "MEMORYD_STORES__MAIN__URL="),
+        environment={"MEMORYD_STORES__MAIN": "postgresql://ada:hunter2@db/memory"},
+    ),
+    "stores without names": Wrong(
+        ("stores: stores are named", "[stores.main]"), file='stores = ["postgresql://ada:hunter2@db/memory"]'
+    ),
     "a key of the file that is no setting": Wrong(
         ("listne", "no such setting", "did you mean listen?"), file='listne = "127.0.0.1:0"'
     ),

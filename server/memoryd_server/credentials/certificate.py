@@ -85,6 +85,8 @@ def _refusal(server: ssl.SSLContext, certificate: Path) -> str:
                 each.do_handshake()
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
+    except OSError as error:  # No handshake comes about, or the file has just gone: neither ends a server.
+        return str(error)
     return ""
 
 

@@ -297,7 +297,7 @@ class TestErrors:
         ("change", "error", "text"),
         [
             (lambda url: f"{url}_missing", StoreMisconfigured, "Create the database"),
-            (lambda url: url.rpartition(":")[0] + ":1/nothing", StoreUnavailable, "start the database server"),
+            (lambda url: url.rpartition(":")[0] + ":1/nothing", StoreUnavailable, "MariaDB .* cannot be reached"),
             (lambda url: url.replace("root", "nobody:sesame"), StoreMisconfigured, "right password"),
             (lambda url: f"{url}?isolation=none", StoreMisconfigured, "sets isolation, which memoryd does not know"),
             (lambda url: f"{url}?charset=latin1", StoreMisconfigured, "speaks utf8mb4 alone"),

@@ -1,4 +1,4 @@
-"""From an empty database, and from an older schema while a server of it goes on."""
+"""From an empty database, from an older schema while a server of it goes on, and without the tables that were left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from memoryd_server.stores.base import Conflict, Store, StoreMisconfigured
+from memoryd_server.stores.base import Conflict, Store, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.records import (
     LookupKind,
     Record,
@@ -26,10 +26,11 @@ from memoryd_server.stores.records import (
 )
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.migrate import upgrade
+from memoryd_server.stores.sql.schema import REVISION_TABLE, metadata
 from tests.adapters import EACH_SHARED_ADAPTER, Adapter
 from tests.databases.kinds import KINDS
 from tests.databases.servers import execute
-from tests.stores.builders import USABLE, Session, change_of, lookup, message, new_record, seqs
+from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message, new_record, seqs
 from tests.stores.conftest import OpenStore
 
 pytestmark = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
@@ -247,3 +248,51 @@ async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_
     run_sql(store_url, "UPDATE memoryd_schema SET version_num = '9999'", "SELECT 1")
     with pytest.raises(StoreMisconfigured, match=r"schema 9999, which is newer .* Upgrade memoryd"):
         await create_store("test", adapter.type, store_url).open()
+
+
+TABLES = [table.name for table in metadata.sorted_tables]
+
+
+@pytest.mark.parametrize("name", [*TABLES, REVISION_TABLE])
+async def test_a_table_of_somebody_else_keeps_a_store_from_opening(adapter: Adapter, store_url: str, name: str) -> None:
+    run_sql(store_url, f"CREATE TABLE {name} (colour INTEGER)", "SELECT 1")
+    with pytest.raises(StoreMisconfigured, match="memoryd did not make"):
+        await create_store("test", adapter.type, store_url).open()
+
+
+async def test_without_one_of_its_tables_a_store_does_not_open(
+    adapter: Adapter, store_url: str, open_store: OpenStore
+) -> None:
+    await open_store()
+    run_sql(store_url, "ALTER TABLE memoryd_leases RENAME TO leases", "SELECT 1")
+    with pytest.raises(StoreMisconfigured, match="lacks some"):
+        await create_store("test", adapter.type, store_url).open()
+
+
+@pytest.mark.parametrize("name", TABLES)
+async def test_a_store_is_not_available_while_one_of_its_tables_is_gone(
+    store_url: str, store: Store, name: str
+) -> None:
+    await Session(store, KEY).commit(message(1))
+    run_sql(store_url, f"ALTER TABLE {name} RENAME TO elsewhere", "SELECT 1")
+    with pytest.raises(StoreUnavailable, match="tables of memoryd are gone"):
+        await store.ping()
+    run_sql(store_url, f"ALTER TABLE elsewhere RENAME TO {name}", "SELECT 1")
+    await store.ping()
+    assert seqs(await Session(store, KEY).stored()) == [1]
+
+
+async def test_calls_without_the_tables_say_that_they_are_gone(store_url: str, store: Store, session: Session) -> None:
+    await session.commit(message(1))
+    assert session.record is not None
+    run_sql(store_url, *(f"DROP TABLE {name}" for name in [*TABLES, REVISION_TABLE]), "SELECT 1")
+    for call in (
+        store.load(KEY),
+        session.tail(),
+        store.commit([change_of(KEY, session.record, message(2))]),
+        store.commit([birth(KEY._replace(session_id="other"))]),
+        store.begin_staging("tenant", "", 1),
+        store.lease("sweep", "one", 1.0),
+    ):
+        with pytest.raises(StoreUnavailable, match="restart memoryd to make new ones"):
+            await call

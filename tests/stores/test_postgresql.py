@@ -323,6 +323,19 @@ class TestErrors:
         with pytest.raises(error, match=text):
             await create_store("test", None, change(url)).open()
 
+    async def test_a_user_without_a_schema_is_told_what_to_grant(self, url: str) -> None:
+        database = url.rpartition("/")[2]
+        execute(
+            url,
+            f"CREATE ROLE {database} LOGIN",
+            "REVOKE ALL ON SCHEMA public FROM public",
+        )
+        try:
+            with pytest.raises(StoreMisconfigured, match="USAGE and CREATE on the schema public"):
+                await create_store("test", None, url.replace("postgres@", f"{database}@")).open()
+        finally:
+            execute(url, f"DROP ROLE {database}")
+
     async def test_a_database_that_cannot_hold_every_text_is_refused(self, url: str) -> None:
         execute(
             url,

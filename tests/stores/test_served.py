@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asyncmy.errors import IntegrityError
 from asyncpg.exceptions import UniqueViolationError
+from sqlalchemy import make_url
 
 from memoryd_server.stores.base import Change, Committed, Known, StoreUnavailable, Tail
 from memoryd_server.stores.records import SessionKey, Usability
@@ -17,6 +18,7 @@ from memoryd_server.stores.sql import mariadb, postgresql, served
 from memoryd_server.stores.sql.served import ServedStore
 from tests.databases.kinds import MARIADB, POSTGRESQL, Kind
 from tests.databases.plugin import ON_EACH_KIND, StartDatabaseServer
+from tests.databases.servers import execute
 from tests.databases.shared import new_database
 from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, result
 from tests.stores.counting_proxy import CountingProxy, counting_proxy
@@ -283,6 +285,22 @@ class TestOutage:
             assert (await store.load(KEY)) is not None
             assert store.pool_status().in_use == store.pool_status().waiting == 0
             await store.close()
+
+    async def test_a_database_that_was_made_anew_is_told_and_used_when_its_tables_are_there(
+        self, kind: Kind, store: ServedStore[Any], url: str
+    ) -> None:
+        await store.ping()
+        address = make_url(url)
+        drop = f"DROP DATABASE {address.database}" + (" WITH (FORCE)" if kind is POSTGRESQL else "")
+        administrator = kind.local_url(address.port or 0)
+        execute(administrator, drop, kind.create_statement(str(address.database)))
+        for work in (store.ping, store.ping, lambda: store.load(KEY), lambda: store.commit([birth(KEY)])):
+            with pytest.raises(StoreUnavailable, match="tables of memoryd are gone"):
+                await work()
+        other = await opened(url)
+        await other.close()
+        await store.ping()
+        assert await store.commit([birth(KEY)]) == [Committed()]
 
     @pytest.mark.parametrize("module", MODULES.values(), ids=lambda module: module.__name__.rpartition(".")[2])
     def test_calls_wait_long_enough_to_be_told_what_is_wrong(self, module: Any) -> None:

@@ -236,8 +236,10 @@ class TestPlans:
 
     @pytest.mark.parametrize("text", _texts().values(), ids=_texts().keys())
     def test_no_statement_scans_a_table_or_sorts(self, connection: sqlite3.Connection, text: str) -> None:
+        # A scan on the condition that nought is one is planned, but never begun.
+        is_begun = "WHERE 0 = 1" not in text
         for step in self.plan(connection, text):
-            assert not re.search(r"SCAN memoryd_|TEMP B-TREE|AUTOMATIC", step), step
+            assert not is_begun or not re.search(r"SCAN memoryd_|TEMP B-TREE|AUTOMATIC", step), step
 
     @pytest.mark.parametrize(
         ("name", "step"),

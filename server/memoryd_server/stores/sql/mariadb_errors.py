@@ -8,6 +8,7 @@ from typing import Final
 from asyncmy import errors
 
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.sql.migrate import TABLES_GONE, TABLES_NOT_OURS
 from memoryd_server.stores.sql.served import DriverErrors
 
 DUPLICATE_KEY: Final = 1062
@@ -17,16 +18,28 @@ DEADLOCK: Final = 1213
 READ_ONLY: Final = frozenset({1036, 1290, 1792, 1836, 4165})
 """The server takes no writes: mostly it was demoted, and its name leads to another one from now on."""
 
-_LOST: Final = "The connection to the database broke. Repeat the call; if it goes on, look at the server's log."
-_UNREACHABLE: Final = "Repeat the call; if it goes on, start the database server, or correct the store's URL."
+_NO_DATABASE: Final = 1046
+"""The connection's database was dropped: one of the same name may be there again, but only for new connections."""
+
+_OF_TABLES: Final = frozenset({1050, 1054, 1060, 1061, 1072, 1146, 1347, 1932, _NO_DATABASE})
+"""What a server says of tables that are not as memoryd left them."""
+
+_LOST: Final = frozenset({0, 1053, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, _NO_DATABASE})
+"""The connection is of no use any more. For 0, see `code_of`."""
+
+_UNREACHABLE: Final = frozenset({2002, 2003})
+"""There is no connection."""
+
+_BROKEN: Final = (
+    "MariaDB (or MySQL) cannot be reached, or the connection to it broke. Repeat the call; if it goes on, start the "
+    "database server, look at its log, or correct the store's URL."
+)
 _NO_SPACE: Final = "The disk of the database is full: make room, then repeat the call."
 _TOO_MANY: Final = "Repeat the call later, or raise max_connections of the server, or lower `connections` of the store."
 _NOT_PRIMARY: Final = "It may have been demoted: repeat the call. Lead the store's URL to the primary server."
-_SCHEMA: Final = "Restart memoryd, so that it brings the schema up to date, and give its user the rights to do so."
 _ACCESS: Final = "Give the user of the store's URL all rights on its database, and the URL the right password."
 
 _ADVICE: Final = {
-    0: _LOST,
     3: _NO_SPACE,
     28: _NO_SPACE,
     1021: _NO_SPACE,
@@ -48,36 +61,23 @@ _ADVICE: Final = {
     1698: _ACCESS,
     1049: "Create the database that the store's URL names: memoryd makes its tables, not the database.",
     1047: "Repeat the call: the server is not ready, for example since its cluster has no quorum.",
-    1053: _LOST,
-    1054: _SCHEMA,
-    1146: _SCHEMA,
     1129: "Unblock this host with FLUSH HOSTS on the server.",
     1130: "Let the user of the store's URL connect from this host.",
     1153: "Raise max_allowed_packet of the server to 64M, and restart memoryd.",
-    1158: _LOST,
-    1159: _LOST,
-    1160: _LOST,
-    1161: _LOST,
     1180: "Repeat the call; if it goes on, look at the disk and at the server's log.",
     1194: "Repair the table, or restore it from a backup.",
     1205: "Another server held the session for long. Repeat the call.",
     DEADLOCK: "Others changed the same rows. Repeat the call.",
     1317: "It was interrupted. Repeat the call.",
     1665: "Set binlog_format of the server to ROW or MIXED.",
-    1927: _LOST,
     1969: "Raise max_statement_time of the server or of the user.",
-    2002: _UNREACHABLE,
-    2003: _UNREACHABLE,
-    2006: _LOST,
-    2013: _LOST,
-    2014: _LOST,
     2059: "Let the user of the store's URL log in by mysql_native_password, caching_sha2_password or ed25519.",
     3024: "Raise max_execution_time of the server or of the user.",
     **dict.fromkeys(READ_ONLY, _NOT_PRIMARY),
 }
 """What to do about the errors that come from outside. Every other is a fault of ours, and no caller's business."""
 
-_LASTING: Final = frozenset({1044, 1045, 1049, 1054, 1129, 1130, 1142, 1143, 1146, 1153, 1227, 1370, 1665, 1698, 2059})
+_LASTING: Final = frozenset({1044, 1045, 1049, 1129, 1130, 1142, 1143, 1153, 1227, 1370, 1665, 1698, 2059})
 """What no repeated opening heals."""
 
 FAILURES: Final = (errors.Error, OSError, TimeoutError)
@@ -105,7 +105,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is."""
     if isinstance(error, TimeoutError):
         return False
-    return isinstance(error, OSError) or _ADVICE.get(code_of(error)) == _LOST
+    return isinstance(error, OSError) or code_of(error) in _LOST
 
 
 def is_misled(error: BaseException) -> bool:
@@ -131,12 +131,14 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
             f"The database did not answer within {silence:g} seconds. Repeat the call; if it goes on, look at its "
             "server."
         )
-    if isinstance(error, OSError):
-        return StoreUnavailable(f"The database cannot be reached. {_UNREACHABLE}")
     code = code_of(error)
+    if code in _OF_TABLES:
+        return StoreUnavailable(TABLES_GONE)
+    if isinstance(error, OSError) or code in _LOST | _UNREACHABLE:
+        return StoreUnavailable(_BROKEN)
     advice = _ADVICE.get(code)
     # Not the server's own text, which may name users, keys and tables.
-    return StoreUnavailable(f"The database failed{f' with error {code}' if code else ''}. {advice}") if advice else None
+    return StoreUnavailable(f"The database failed with error {code}. {advice}") if advice else None
 
 
 def unopenable(error: BaseException, database: str, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
@@ -147,6 +149,8 @@ def unopenable(error: BaseException, database: str, silence: float) -> StoreUnav
             f"{database}: TLS with the database failed: {refusal}. Check ssl_ca, ssl_cert and ssl_key of the store's "
             "URL, and that its host is the one that the server's certificate names."
         )
+    if code_of(error) in _OF_TABLES:
+        return StoreMisconfigured(f"{database}: {TABLES_NOT_OURS}")
     problem = unavailable(error, silence)
     if problem is None:
         return None

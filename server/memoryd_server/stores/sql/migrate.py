@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import Connection, column, inspect, select, table
 
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
+
+TABLES_GONE: Final = (
+    "The tables of memoryd are gone from its database, or changed: restore them, or restart memoryd to make new ones."
+)
+"""What fails for it while a server runs."""
+
+TABLES_NOT_OURS: Final = (
+    "It holds tables or other things with names of memoryd's tables (memoryd_…) that memoryd did not make, or lacks "
+    "some that it did make. Give memoryd another database, restore the tables that it made, or rename the others."
+)
+"""What keeps a store from being opened on it."""
 
 
 def upgrade(connection: Connection, revision_to: str = "head") -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from asyncpg import exceptions
 
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.sql.migrate import TABLES_GONE, TABLES_NOT_OURS
 from memoryd_server.stores.sql.served import DriverErrors
 
 FAILURES: Final = (
@@ -28,6 +29,22 @@ _UNDONE: Final = (
     exceptions.UniqueViolationError,
 )
 
+_NO_SCHEMA: Final = (
+    "It has no schema that the store's user may make tables in: GRANT it USAGE and CREATE on the schema public, or on "
+    "another one that you set as its search_path."
+)
+
+_OF_TABLES: Final = (
+    exceptions.UndefinedTableError,
+    exceptions.UndefinedColumnError,
+    exceptions.DuplicateTableError,
+    exceptions.DuplicateColumnError,
+    exceptions.DuplicateObjectError,
+    exceptions.WrongObjectTypeError,
+    exceptions.InvalidTableDefinitionError,
+)
+"""What a database says of tables that are not as memoryd left them."""
+
 _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
     (exceptions.TooManyConnectionsError, "It has too many connections. Repeat the call; raise its max_connections."),
     (exceptions.DiskFullError, "Its disk is full: make room, then repeat the call."),
@@ -42,6 +59,7 @@ _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
     (exceptions.IndexCorruptedError, "An index of it is damaged: REINDEX it."),
     (exceptions.InvalidAuthorizationSpecificationError, "It does not let memoryd in: check user and password."),
     (exceptions.InvalidCatalogNameError, "It has no database of that name: create it."),
+    (exceptions.InvalidSchemaNameError, _NO_SCHEMA),
     (exceptions.InsufficientPrivilegeError, "Let the store's user create, read and write the memoryd_ tables."),
     (exceptions.LockNotAvailableError, "Another connection kept a lock for long. Repeat the call."),
     (exceptions.DeadlockDetectedError, "Other connections kept getting in the way. Repeat the call."),
@@ -53,6 +71,7 @@ _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
 _TO_BE_DONE_FIRST: Final = (
     exceptions.InvalidAuthorizationSpecificationError,
     exceptions.InvalidCatalogNameError,
+    exceptions.InvalidSchemaNameError,
     exceptions.InsufficientPrivilegeError,
     exceptions.ReadOnlySQLTransactionError,
 )
@@ -87,6 +106,8 @@ def unavailable(error: BaseException, seconds: float) -> StoreUnavailable | None
     """
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"PostgreSQL did not answer within {seconds:g} seconds. Repeat the call.")
+    if isinstance(error, _OF_TABLES):
+        return StoreUnavailable(TABLES_GONE)
     for kind, advice in _ADVICE:
         if isinstance(error, kind):
             return StoreUnavailable(f"PostgreSQL: {advice}")
@@ -112,6 +133,8 @@ def unopenable(error: BaseException, database: str, seconds: float) -> StoreUnav
             f"{database}: the URL has an option or a value that neither asyncpg nor the database knows. Options are "
             "those of libpq, such as sslmode, sslrootcert, host and target_session_attrs, and settings of the database."
         )
+    if isinstance(error, _OF_TABLES):
+        return StoreMisconfigured(f"{database}: {TABLES_NOT_OURS}")
     problem = unavailable(error, seconds)
     if problem is None or not isinstance(error, _TO_BE_DONE_FIRST):
         return problem

@@ -61,6 +61,11 @@ class Reads:
         row = first((yield Fetch(self._sql.value, (name,))))
         return None if row is None else row[0]
 
+    def look_at_tables(self, name: str) -> Plan[bytes | None]:
+        """As `value`, and fails when one of the tables is missing."""
+        row = first((yield Fetch(self._sql.look_at_tables, (name,))))
+        return None if row is None else row[0]
+
     def now(self) -> Plan[int]:
         """The store's time."""
         row = first((yield Fetch(self._sql.now)))

@@ -154,7 +154,7 @@ class ServedStore(PlannedStore, Generic[Connection]):
             risk = await self._prepare()
             secret = secrets.token_bytes(SECRET_BYTES)
             await self._plan_write(lambda writes: writes.keep_value(SECRET, secret))
-            kept = await self._plan_read(lambda reads: reads.value(SECRET))
+            kept = await self._plan_read(lambda reads: reads.look_at_tables(SECRET))
         except BaseException as error:
             await self.close()
             problem = self.errors.unopenable(self._origin(error), self._name, ANSWER_SECONDS)
@@ -174,7 +174,7 @@ class ServedStore(PlannedStore, Generic[Connection]):
         return self._pool.status()
 
     async def ping(self) -> None:
-        await self._with_connection(lambda connection: connection.fetch("SELECT 1"), repeatable=True)
+        await self._plan_loosely(lambda reads: reads.look_at_tables(SECRET))
 
     async def now(self) -> int:
         return await self._plan_loosely(Reads.now)

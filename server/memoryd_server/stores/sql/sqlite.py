@@ -94,7 +94,7 @@ class SQLiteStore(PlannedStore):
             await self._writer.run(Writer.run, lambda writes: writes.keep_value(SECRET, secret))
             await self._readers.start()
             self._inline.open()
-            kept = await self._readers.run(Reader.run, lambda reads: reads.value(SECRET))
+            kept = await self._readers.run(Reader.run, lambda reads: reads.look_at_tables(SECRET))
         except BaseException as error:
             await self.close()
             cause = error.orig if isinstance(error, DBAPIError) else error
@@ -188,7 +188,7 @@ class SQLiteStore(PlannedStore):
 
     async def ping(self) -> None:
         await self._write(Writer.check_file)
-        await self._plan_read(lambda reads: reads.value(SECRET))
+        await self._plan_read(lambda reads: reads.look_at_tables(SECRET))
 
     async def now(self) -> int:
         return time.time_ns() // 1_000

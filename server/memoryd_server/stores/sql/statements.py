@@ -20,6 +20,7 @@ from sqlalchemy import (
     any_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     literal_column,
@@ -54,6 +55,7 @@ from memoryd_server.stores.sql.schema import (
     lookups,
     messages,
     meta,
+    metadata,
     sessions,
 )
 
@@ -425,6 +427,19 @@ class Statements:
 
         # The database itself
         self.value = compiled(select(meta.c.value).where(meta.c.name == bindparam("name")), "name")
+        never = literal_column("0") == literal_column("1")
+        self.look_at_tables = compiled(
+            select(meta.c.value).where(
+                meta.c.name == bindparam("name"),
+                *(
+                    ~exists(select(*table.columns).where(never))
+                    for table in metadata.sorted_tables
+                    if table is not meta
+                ),
+            ),
+            "name",
+        )
+        """A value, if every table is there with its columns: looks for no row of another."""
         self.insert_value = compiled(_insert(meta, "name", "value"), "name", "value")
 
     def place(self, value: Value, number: Value) -> tuple[Value, ...]:

@@ -58,6 +58,14 @@ def started(*arguments: str, address: str = "") -> subprocess.Popen[str]:
     )
 
 
+def _ends(process: subprocess.Popen[str], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def at_a_terminal(*arguments: str, address: str, typed: str) -> subprocess.CompletedProcess[str]:
     """Runs a command whose standard input is a terminal, where a person types once asked; its output goes elsewhere."""
     terminal, stdin = pty.openpty()
@@ -80,9 +88,12 @@ def at_a_terminal(*arguments: str, address: str, typed: str) -> subprocess.Compl
             while not error.endswith("[y/N] "):
                 error += stderr.read(1)
             os.write(terminal, typed.encode())
+            # A Ctrl-C between the question and the wait for its answer is seen with the next one only: a person, too,
+            # would press it again.
+            while not _ends(process, seconds=2):
+                os.write(terminal, typed.encode())
             error += stderr.read()
             output = stdout.read()
-        process.wait(START_SECONDS)
     finally:
         os.close(terminal)
         os.close(stdin)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from memoryd_server.stores.base import Store
 
-RESYNC_SECONDS = 30.0
+RESYNC_SECONDS: Final = 30.0
 """How often the clock is set anew: two machines drift by well under a millisecond in that time."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -34,7 +35,7 @@ from memoryd_server.stores.records import (
     replace,
 )
 
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS: Final = 1.0
 """When a client may fork again after the source changed."""
 
 

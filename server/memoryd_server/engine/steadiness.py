@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.committer import LAST_WORD_SECONDS, PATIENCE_SECONDS, contention
@@ -14,7 +14,7 @@ from memoryd_server.stores.records import SessionKey
 
 Result = TypeVar("Result")
 
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS: Final = 0.01
 """The longest pause between two attempts: what stood in the way is over by then, mostly."""
 
 

@@ -215,6 +215,15 @@ class EventPage:
 
 
 @dataclass(frozen=True, slots=True)
+class LookupPage:
+    """A page of a session's id look-ups, in an order that stays the same while they do."""
+
+    lookups: Sequence[Lookup]
+    after: str
+    """The cursor of the next page; empty when this is the last. Meaningful to the store alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """How many rows a sweep or an erasure deleted, by kind."""
 
@@ -389,6 +398,14 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        """Reads a page of what `find` could find: all look-ups of a session's name, those of earlier lives included.
+        Those that are there from the first page to the last are told exactly once. Costs O(limit).
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Makes changes, each by itself: whole or not at all, and seen by every later read of any server.
 
@@ -516,6 +533,12 @@ class AgentStore(ABC):
         the order of its UTF-8 bytes. Raises: StoreUnavailable.
         """
 
+    @abstractmethod
+    async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """The tenants that have an agent in `list_agents` and whose name is greater than `after`, in the order of their
+        UTF-8 bytes. For upkeep: no call of a tenant asks for it, and it may cost O(agents). Raises: StoreUnavailable.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
@@ -560,6 +583,18 @@ class Store(HistoryStore, AgentStore):
         """
 
     @abstractmethod
+    async def adopt_secret(self, secret: bytes) -> None:
+        """Remembers the secret of another store from which sessions are copied, for as long as the data lives: the
+        digests of their look-ups are keyed with it. Idempotent. Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def adopted_secrets(self) -> Sequence[bytes]:
+        """The adopted secrets as they are stored now, each once, in any order: another process may just have adopted
+        one. Read where a digest does not match, so seldom. Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         """Takes a lease for `holder`, or renews it, until `seconds` from now by the store's clock.
 
@@ -585,6 +620,7 @@ __all__ = [
     "Loaded",
     "Lookup",
     "LookupKind",
+    "LookupPage",
     "Lost",
     "MessagePage",
     "MessageQuery",

@@ -26,9 +26,9 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
+from memoryd_server.stores.pool import ConnectionPool, Poolable
 from memoryd_server.stores.records import Record, SessionKey
 from memoryd_server.stores.sql.planned import SECRET, SECRET_BYTES, PlannedStore
-from memoryd_server.stores.sql.pool import ConnectionPool, Poolable
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.rows import Row
 from memoryd_server.stores.sql.steps import Execute, Fetch, Insert, Plan, Step

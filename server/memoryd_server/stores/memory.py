@@ -9,6 +9,7 @@ import time
 from collections import ChainMap, defaultdict
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from memoryd_server.stores.base import (
     EventPage,
     Known,
     Loaded,
+    LookupPage,
     Lost,
     MessagePage,
     MessageQuery,
@@ -70,7 +72,7 @@ _SECOND: Final = 1_000_000
 _NO_SESSIONS: Final[SortedList[Cursor]] = SortedList()
 _NO_AGENTS: Final[SortedDict[str, AgentRecord]] = SortedDict()
 
-Lookups = dict[tuple[LookupKind, str], Lookup]
+Lookups = SortedDict[tuple[LookupKind, str], Lookup]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +86,7 @@ class _Life:
     )
     """The messages of each usability in reading order."""
     events: SortedDict[int, Event] = field(default_factory=SortedDict)
-    lookups: Lookups = field(default_factory=dict)
+    lookups: Lookups = field(default_factory=SortedDict)
     """Those that began in this life."""
 
     @property
@@ -156,9 +158,13 @@ class _Session:
     """When the last life ended."""
 
     def find(self, ids: Sequence[tuple[LookupKind, str]]) -> list[Lookup]:
-        living = [self.living.lookups] if self.living else []
-        lookups = ChainMap(*living, *(dead.life.lookups for dead in self.dead))
+        lookups = ChainMap(*self.lookups)
         return [lookups[id_] for id_ in dict.fromkeys(ids) if id_ in lookups]
+
+    @property
+    def lookups(self) -> list[Lookups]:
+        """Those of each life; no id is in two of them."""
+        return [life.lookups for life in ([self.living] if self.living else []) + [dead.life for dead in self.dead]]
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +173,7 @@ class _Staging:
     user_id: str
     due: int
     messages: dict[int, StoredMessage] = field(default_factory=dict)
-    lookups: Lookups = field(default_factory=dict)
+    lookups: Lookups = field(default_factory=SortedDict)
 
 
 class InMemoryStore(Store):
@@ -185,6 +191,7 @@ class InMemoryStore(Store):
         self._stagings: dict[str, _Staging] = {}
         self._agents: defaultdict[str, SortedDict[str, AgentRecord]] = defaultdict(SortedDict)
         self._leases: dict[str, tuple[str, int]] = {}
+        self._adopted: set[bytes] = set()
         self._last_number = 0
 
     async def open(self) -> StoreInfo:
@@ -207,6 +214,12 @@ class InMemoryStore(Store):
 
     async def now(self) -> int:
         return _now()
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        self._adopted.add(secret)
+
+    async def adopted_secrets(self) -> Sequence[bytes]:
+        return list(self._adopted)
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         now = _now()
@@ -280,6 +293,18 @@ class InMemoryStore(Store):
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
         session = self._sessions.get(key)
         return session.find([(kind, id_) for id_ in ids]) if session else []
+
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        session = self._sessions.get(key)
+        if session is None:
+            return LookupPage([], "")
+        # An id may hold any character, a kind is digits.
+        kind, _, id_ = after.partition(".")
+        place = (LookupKind(int(kind)), id_) if after else None
+        walk = merge(*(lookups.irange(place, None, (False, True)) for lookups in session.lookups))
+        names = list(islice(walk, limit + 1))
+        page = session.find(names[:limit])
+        return LookupPage(page, f"{page[-1].kind.value}.{page[-1].id}" if len(names) > limit else "")
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         return apply_chains(changes, self._apply)
@@ -487,6 +512,9 @@ class InMemoryStore(Store):
         agents = self._agents.get(tenant, _NO_AGENTS)
         # Code points sort as their UTF-8 bytes do.
         return [agents[name] for name in islice(agents.irange(after, None, (False, True)), limit)]
+
+    async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return sorted(tenant for tenant, agents in self._agents.items() if agents and tenant > after)[:limit]
 
 
 def _now() -> int:

@@ -11,6 +11,7 @@ from memoryd_server.stores.base import (
     Due,
     DuePage,
     EventPage,
+    LookupPage,
     MessagePage,
     MessageQuery,
     SessionPage,
@@ -73,6 +74,9 @@ class PlannedStore(Store):
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
         return await self._plan_loosely(lambda reads: reads.find(key, kind, ids))
 
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        return await self._plan_read(lambda reads: reads.list_lookups(key, limit, after))
+
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         return await self._plan_loosely(lambda reads: reads.list_sessions(query))
 
@@ -87,6 +91,9 @@ class PlannedStore(Store):
 
     async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
         return await self._plan_loosely(lambda reads: reads.list_agents(tenant, after, limit))
+
+    async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._plan_loosely(lambda reads: reads.list_tenants(after, limit))
 
     async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
         return await self._plan_write(lambda writes: writes.begin_staging(tenant, user_id, due))
@@ -111,3 +118,9 @@ class PlannedStore(Store):
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         return await self._plan_write(lambda writes: writes.lease(name, holder, seconds))
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        await self._plan_write(lambda writes: writes.adopt_secret(secret))
+
+    async def adopted_secrets(self) -> Sequence[bytes]:
+        return await self._plan_loosely(Reads.adopted_secrets)

@@ -12,6 +12,7 @@ from memoryd_server.stores.base import (
     DuePage,
     EventPage,
     Loaded,
+    LookupPage,
     MessagePage,
     MessageQuery,
     SessionPage,
@@ -38,6 +39,12 @@ from memoryd_server.stores.walk import merge_backwards, take_page, visibility, v
 READ_AHEAD: Final = 2
 """Rows that are read beyond a page: the one that tells whether there is more, and the driver's next."""
 
+ADOPTED: Final = "adopted."
+"""How the names begin under which the table `meta` keeps the secrets of other stores."""
+
+_ADOPTED_NAMES: Final = (ADOPTED, ADOPTED[:-1] + chr(ord(ADOPTED[-1]) + 1))
+"""They lie between these two."""
+
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
@@ -60,6 +67,9 @@ class Reads:
         """A value of the table `meta`."""
         row = first((yield Fetch(self._sql.value, (name,))))
         return None if row is None else row[0]
+
+    def adopted_secrets(self) -> Plan[Sequence[bytes]]:
+        return [value for (value,) in (yield Fetch(self._sql.values_between, _ADOPTED_NAMES))]
 
     def look_at_tables(self, name: str) -> Plan[bytes | None]:
         """As `value`, and fails when one of the tables is missing."""
@@ -125,10 +135,24 @@ class Reads:
         return list(islice(merge_backwards(walks), limit))
 
     def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Plan[Sequence[Lookup]]:
-        row = first((yield Fetch(self._sql.session_number, key)))
-        if row is None:
-            row = first((yield Fetch(self._sql.dead_session, key)))
-        return [] if row is None else (yield from find_lookups(self._sql, self._codec, row[0], kind, ids))
+        number = yield from self._number(key)
+        return [] if number is None else (yield from find_lookups(self._sql, self._codec, number, kind, ids))
+
+    def list_lookups(self, key: SessionKey, limit: int, after: str) -> Plan[LookupPage]:
+        number = yield from self._number(key)
+        if number is None:
+            return LookupPage([], "")
+        # An id may hold any character, a kind is digits.
+        first_kind, _, after_id = after.partition(".") if after else ("0", "", "")
+        found: list[Lookup] = []
+        for kind in LookupKind:
+            if kind >= int(first_kind) and len(found) <= limit:
+                place = after_id if kind == int(first_kind) else ""
+                # One row more tells whether there is another page.
+                parameters = (number, int(kind), place, limit + 1 - len(found))
+                found += map(self._codec.lookup, (yield Fetch(self._sql.lookups_after, parameters)))
+        page = found[:limit]
+        return LookupPage(page, f"{page[-1].kind.value}.{page[-1].id}" if len(found) > limit else "")
 
     def list_sessions(self, query: SessionQuery) -> Plan[SessionPage]:
         place = Cursor.parse(query.after)
@@ -174,6 +198,9 @@ class Reads:
         rows = yield Fetch(self._sql.list_agents, (tenant, after, limit))
         return list(map(self._codec.agent, rows))
 
+    def list_tenants(self, after: str, limit: int) -> Plan[Sequence[str]]:
+        return [self._codec.text(tenant) for (tenant,) in (yield Fetch(self._sql.list_tenants, (after, limit)))]
+
     def messages_by_seq(self, session: Session, seqs: Sequence[int]) -> Plan[dict[int, StoredMessage]]:
         """The messages that are there, by seq."""
         messages = {}
@@ -185,6 +212,13 @@ class Reads:
     def _session(self, key: SessionKey) -> Plan[Session | None]:
         row = first((yield Fetch(self._sql.session, key)))
         return None if row is None else Session(row[0], row[1], decode_record(row[2]))
+
+    def _number(self, key: SessionKey) -> Plan[int | None]:
+        """What a session's name is numbered by, dead or living; None when nothing of it is left."""
+        row = first((yield Fetch(self._sql.session_number, key)))
+        if row is None:
+            row = first((yield Fetch(self._sql.dead_session, key)))
+        return None if row is None else row[0]
 
     def _newest(self, session: Session, usability: Usability, limit: int) -> Plan[list[Entry]]:
         """The newest visible entries of a usability, at most `limit`, backwards in reading order."""

@@ -299,6 +299,18 @@ class Statements:
             "session",
             "kind",
         )
+        self.lookups_after = compiled(
+            _first(
+                select(*(look[name] for name in LOOKUP_COLUMNS))
+                .where(
+                    look.session == bindparam("session"),
+                    look.kind == bindparam("kind"),
+                    look.id > bindparam("after"),
+                )
+                .order_by(look.id)
+            ),
+            *("session", "kind", "after", "limit"),
+        )
         self.insert_lookup = compiled(_insert(lookups, *STORED_LOOKUP_COLUMNS), *STORED_LOOKUP_COLUMNS)
         self.add_lookup = compiled(_insert_new(dialect, lookups, *STORED_LOOKUP_COLUMNS), *STORED_LOOKUP_COLUMNS)
         looked_up_by = (look.session == bindparam("session"), look.life == bindparam("life"))
@@ -413,6 +425,11 @@ class Statements:
             "after",
             "limit",
         )
+        self.list_tenants = compiled(
+            _first(select(a.tenant).where(a.tenant > bindparam("after")).distinct()).order_by(a.tenant),
+            "after",
+            "limit",
+        )
         self.add_agent = compiled(_insert_new(dialect, agents, *AGENT_COLUMNS), *AGENT_COLUMNS)
         self.update_agent = compiled(
             update(agents)
@@ -427,6 +444,9 @@ class Statements:
 
         # The database itself
         self.value = compiled(select(meta.c.value).where(meta.c.name == bindparam("name")), "name")
+        self.values_between = compiled(
+            select(meta.c.value).where(meta.c.name > bindparam("low"), meta.c.name < bindparam("high")), "low", "high"
+        )
         never = literal_column("0") == literal_column("1")
         self.look_at_tables = compiled(
             select(meta.c.value).where(

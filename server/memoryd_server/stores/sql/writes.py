@@ -6,6 +6,7 @@ change is refused before anything of it is written.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from memoryd_server.stores.records import (
     StoredMessage,
     decode_record,
 )
-from memoryd_server.stores.sql.reads import find_lookups
+from memoryd_server.stores.sql.reads import ADOPTED, find_lookups
 from memoryd_server.stores.sql.rows import (
     Codec,
     LeftoverKind,
@@ -41,6 +42,9 @@ LEFTOVERS: Final = 50
 
 HIDDEN_TENANT: Final = ""
 """The tenant of the rows that stagings have in the table of sessions: no real one is empty, so no list holds them."""
+
+_NAME_DIGITS: Final = 32
+"""Hexadecimal digits of its digest that name an adopted secret: names in the table `meta` have 64 bytes at most."""
 
 _MICROSECONDS: Final = 1_000_000
 _ALL_SEQS: Final = (0, 2**63 - 1)
@@ -332,6 +336,10 @@ class Writes:
         """Stores a value of the table `meta`, unless there is one."""
         if first((yield Fetch(self._sql.value, (name,)))) is None:
             yield Execute(self._sql.insert_value, (name, value))
+
+    def adopt_secret(self, secret: bytes) -> Plan[None]:
+        # The name is no longer than its column, and the same for the same secret.
+        yield from self.keep_value(ADOPTED + hashlib.sha256(secret).hexdigest()[:_NAME_DIGITS], secret)
 
     def now(self) -> Plan[int]:
         """The store's time."""

@@ -15,6 +15,7 @@ from memoryd_server.stores.base import (
     EventPage,
     HistoryStore,
     Loaded,
+    LookupPage,
     MessagePage,
     MessageQuery,
     Outcome,
@@ -77,6 +78,9 @@ class FaultyStore(HistoryStore):
     async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
         await self._step()
         return await self.store.find(key, kind, ids)
+
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        return await self.store.list_lookups(key, limit, after)
 
     async def read(
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]

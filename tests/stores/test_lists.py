@@ -1,4 +1,4 @@
-"""Lists of sessions, of what is due and of agents, and purges."""
+"""Lists of sessions, of what is due, of agents and of tenants, and purges."""
 
 from __future__ import annotations
 
@@ -306,6 +306,37 @@ class TestAgents:
             found += [record.agent for record in page]
         assert found == in_order
         assert [record.agent for record in await store.list_agents("tenant", "a", 2)] == ["a ", "a b"]
+
+
+class TestTenants:
+    async def test_are_those_with_agents(self, new_session: NewSession, store: Store) -> None:
+        assert list(await store.list_tenants("", 10)) == []
+        await new_session(tenant="with a session").commit()
+        await store.save_agent(AgentRecord("with settings", "agent", 1, TIME))
+        await store.begin_staging("with a staging", "", 1 << 60)
+        assert list(await store.list_tenants("", 10)) == ["with a session", "with settings"]
+
+    async def test_stay_when_their_sessions_are_gone(self, session: Session, store: Store) -> None:
+        """Their agents do."""
+        await session.commit()
+        await session.die()
+        assert list(await store.list_tenants("", 10)) == ["tenant"]
+
+    async def test_asking_for_one_makes_none(self, store: Store) -> None:
+        assert await store.load_agent("tenant", "agent") is None
+        assert not await store.save_agent(AgentRecord("tenant", "agent", 7, TIME))
+        assert list(await store.list_tenants("", 10)) == []
+
+    async def test_are_listed_by_the_bytes_of_their_names(self, store: Store) -> None:
+        names = ["a", "B", "ab", "é", "e", "Z", "\U0001f600", "\uffff", "a b", "a ", "%"]
+        for name in names:
+            for agent in ("one", "two"):
+                await store.save_agent(AgentRecord(name, agent, 1, TIME))
+        found: list[str] = []
+        while page := await store.list_tenants(found[-1] if found else "", 3):
+            assert len(page) <= 3
+            found += page
+        assert found == sorted(names, key=str.encode)
 
 
 class TestPurge:

@@ -22,7 +22,7 @@ import grpc.aio
 from memoryd import paging, plans
 from memoryd.arguments import string
 from memoryd.batches import batches
-from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
+from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
 from memoryd.errors import typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
@@ -53,18 +53,24 @@ class AsyncConnection:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.metadata = target.metadata(target.store)
+        """That of calls that begin now: it names their store."""
         self._channel: grpc.aio.Channel | None = None
         self._stubs: Mapping[type[Any], Any] = {}
         self.closed = False
 
-    async def run(self, plan: plans.Plan[Result], timeout: float | None) -> Result:
-        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result."""
+    async def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
+        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
+
+        All its calls go to the store that the metadata names; None for the store that the client uses now.
+        """
+        metadata = self.metadata if metadata is None else metadata
         deadline = Deadline(self.target.timeout if timeout is None else timeout)
         try:
             call = next(plan)
             while True:
                 try:
-                    answer = await self._answer(call, deadline)
+                    answer = await self._answer(call, deadline, metadata)
                 except grpc.RpcError as failed:
                     call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
                 else:
@@ -73,20 +79,26 @@ class AsyncConnection:
             result: Result = done.value
             return result
 
-    async def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> AsyncIterator[Item]:
-        """Gives the items of all pages, each page read when the one before is used up, within the timeout."""
+    def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> AsyncIterator[Item]:
+        """Gives the items of all pages, each page read when the one before is used up, within the timeout.
+
+        All pages are of the store that the client uses now.
+        """
+        return self._items(pages, timeout, self.metadata)
+
+    async def _items(self, pages: paging.Pages[Item], timeout: float | None, metadata: Metadata) -> AsyncIterator[Item]:
         while pages.left:
-            for item in await self.run(pages.next_page(), timeout):
+            for item in await self.run(pages.next_page(), timeout, metadata):
                 yield item
 
-    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None) -> Any:
+    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None, metadata: Metadata) -> Any:
         """Begins a call that may take `timeout` seconds; without them, as long as it likes."""
         if self.closed:
             raise RuntimeError("this client is closed; make a new AsyncMemoryClient")
         if self._channel is None:
             self._channel = channel = self._opened()
             self._stubs = {stub: stub(channel) for stub in STUBS}
-        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=self.target.metadata)
+        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
 
     async def close(self) -> None:
         """Closes the channel."""
@@ -94,8 +106,8 @@ class AsyncConnection:
         if self._channel is not None:
             await self._channel.close()
 
-    async def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
-        answer = self.begin(call.method, call.request, deadline.left())
+    async def _answer(self, call: plans.Call[Any, Any], deadline: Deadline, metadata: Metadata) -> Any:
+        answer = self.begin(call.method, call.request, deadline.left(), metadata)
         return [response async for response in answer] if call.streaming else await answer
 
     def _opened(self) -> grpc.aio.Channel:
@@ -192,6 +204,12 @@ class AsyncMemoryClient:
         """The kind of the store that this client uses, for example `sqlite`."""
         return (await self.store(timeout=timeout)).type
 
+    async def switch_store(self, name: str, *, timeout: float | None = None) -> StoreInfo:
+        """Uses another store of the server from now on, once it has answered. Like `MemoryClient.switch_store`."""
+        store = await self._connection.run(plans.reachable_store(store_name(name, "name")), timeout)
+        self._connection.metadata = self._connection.target.metadata(name)
+        return store
+
 
 class AsyncSession:
     """One conversation of one agent. Made by `AsyncMemoryClient.session`; it begins with its first append."""
@@ -237,9 +255,11 @@ class AsyncSession:
         timeout: float | None = None,
     ) -> list[AppendedMessage]:
         """Appends any number of messages, in as many calls as needed. Like `Session.append_all`."""
+        metadata = self._connection.metadata
         appended: list[AppendedMessage] = []
         for batch in batches(messages):
-            appended += await self.append(*batch, create=create, timeout=timeout)
+            plan = plans.append(self._key, batch, create=create)
+            appended += await self._connection.run(plan, timeout, metadata)
         return appended
 
     def messages(
@@ -380,6 +400,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
 
     def __init__(self, connection: AsyncConnection, follower: Follower) -> None:
         self._connection = connection
+        self._metadata = connection.metadata
         self._follower = follower
         self._call: Any = None
         self._closed = asyncio.Event()
@@ -417,7 +438,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
         address = self._connection.target.address
         try:
             if self._call is None:
-                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None)
+                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None, self._metadata)
             if (answer := await self._call.read()) is not grpc.aio.EOF:
                 self._follower.answered(answer)
                 return

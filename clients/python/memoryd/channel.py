@@ -18,6 +18,9 @@ DEFAULT_ADDRESS = "127.0.0.1:7600"
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a call may take, its retries included."""
 
+Metadata = tuple[tuple[str, str], ...]
+"""What goes along with a call: the name of its store, and the caller's token."""
+
 _RETRY_POLICY = {
     "maxAttempts": 5,
     "initialBackoff": "0.1s",
@@ -89,10 +92,8 @@ class Target:
             raise ValueError(f"address is empty; give the server's host:port, for example {DEFAULT_ADDRESS!r}")
         if seconds(self.timeout, "timeout") <= 0:
             raise ValueError(f"timeout is {self.timeout:g}; give the seconds that a call may take, more than 0")
-        if self.store is not None and not (
-            string(self.store, "store", "default") and self.store.isascii() and self.store.isprintable()
-        ):
-            raise ValueError(f"store is {self.store!r}; the name of a store is printable ASCII")
+        if self.store is not None:
+            store_name(self.store, "store")
         if self.token is not None:
             _check_token(self.token)
         if self.ca is not None and self.tls is False:
@@ -109,11 +110,17 @@ class Target:
             credentials = grpc.ssl_channel_credentials(None if self.ca is None else _certificates(self.ca))
         object.__setattr__(self, "credentials", credentials)
 
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The metadata of every request."""
-        metadata = () if self.store is None else (("memoryd-store", self.store),)
+    def metadata(self, store: str | None) -> Metadata:
+        """The metadata of requests to a store; None for the server's default."""
+        metadata = () if store is None else (("memoryd-store", store),)
         return metadata if self.token is None else (*metadata, ("authorization", f"Bearer {self.token}"))
+
+
+def store_name(value: str, argument: str) -> str:
+    """The name of a store. TypeError and ValueError name the argument that it was given as."""
+    if not (string(value, argument, "default") and value.isascii() and value.isprintable()):
+        raise ValueError(f"{argument} is {value!r}; the name of a store is printable ASCII")
+    return value
 
 
 def _check_token(token: str) -> None:

@@ -19,7 +19,7 @@ import grpc
 from memoryd import paging, plans
 from memoryd.arguments import string
 from memoryd.batches import batches
-from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Target, channel_options
+from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
 from memoryd.errors import typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
@@ -50,6 +50,8 @@ class Connection:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.metadata = target.metadata(target.store)
+        """That of calls that begin now: it names their store."""
         options = channel_options(target.address)
         if target.credentials is None:
             self._channel = grpc.insecure_channel(target.address, options=options)
@@ -58,14 +60,18 @@ class Connection:
         self._stubs = {stub: stub(self._channel) for stub in STUBS}
         self.closed = False
 
-    def run(self, plan: plans.Plan[Result], timeout: float | None) -> Result:
-        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result."""
+    def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
+        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
+
+        All its calls go to the store that the metadata names; None for the store that the client uses now.
+        """
+        metadata = self.metadata if metadata is None else metadata
         deadline = Deadline(self.target.timeout if timeout is None else timeout)
         try:
             call = next(plan)
             while True:
                 try:
-                    answer = self._answer(call, deadline)
+                    answer = self._answer(call, deadline, metadata)
                 except grpc.RpcError as failed:
                     call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
                 else:
@@ -75,23 +81,29 @@ class Connection:
             return result
 
     def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> Iterator[Item]:
-        """Gives the items of all pages, each page read when the one before is used up, within the timeout."""
-        while pages.left:
-            yield from self.run(pages.next_page(), timeout)
+        """Gives the items of all pages, each page read when the one before is used up, within the timeout.
 
-    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None) -> Any:
+        All pages are of the store that the client uses now.
+        """
+        return self._items(pages, timeout, self.metadata)
+
+    def _items(self, pages: paging.Pages[Item], timeout: float | None, metadata: Metadata) -> Iterator[Item]:
+        while pages.left:
+            yield from self.run(pages.next_page(), timeout, metadata)
+
+    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None, metadata: Metadata) -> Any:
         """Makes a call that may take `timeout` seconds; without them, as long as it likes."""
         if self.closed:
             raise RuntimeError("this client is closed; make a new MemoryClient")
-        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=self.target.metadata)
+        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
 
     def close(self) -> None:
         """Closes the channel."""
         self.closed = True
         self._channel.close()
 
-    def _answer(self, call: plans.Call[Any, Any], deadline: Deadline) -> Any:
-        answer = self.begin(call.method, call.request, deadline.left())
+    def _answer(self, call: plans.Call[Any, Any], deadline: Deadline, metadata: Metadata) -> Any:
+        answer = self.begin(call.method, call.request, deadline.left(), metadata)
         return list(answer) if call.streaming else answer
 
 
@@ -195,6 +207,20 @@ class MemoryClient:
         """The kind of the store that this client uses, for example `sqlite`."""
         return self.store(timeout=timeout).type
 
+    def switch_store(self, name: str, *, timeout: float | None = None) -> StoreInfo:
+        """Uses another store of the server from now on, once it has answered, and tells about it.
+
+        Sessions and agents that were named before follow: they name the same keys in the new store. Nothing is copied
+        (`memoryd copy` does that). Calls that other threads have begun, lists that are iterated over, appends of
+        `append_all` and watches keep the store that they began with.
+
+        The client goes on with the store it has when this fails: StoreUnknown when the server has none of this name
+        (`stores` tells the names), StoreUnavailable when the store does not answer.
+        """
+        store = self._connection.run(plans.reachable_store(store_name(name, "name")), timeout)
+        self._connection.metadata = self._connection.target.metadata(name)
+        return store
+
 
 class Session:
     """One conversation of one agent. Made by `MemoryClient.session`; it begins with its first append."""
@@ -259,9 +285,11 @@ class Session:
         the same Message objects goes on where it stopped, as long as it is within 24 hours. The timeout holds for each
         call.
         """
+        metadata = self._connection.metadata
         appended: list[AppendedMessage] = []
         for batch in batches(messages):
-            appended += self.append(*batch, create=create, timeout=timeout)
+            plan = plans.append(self._key, batch, create=create)
+            appended += self._connection.run(plan, timeout, metadata)
         return appended
 
     def messages(
@@ -488,6 +516,7 @@ class Watch(Iterator[WatchEvent]):
 
     def __init__(self, connection: Connection, follower: Follower) -> None:
         self._connection = connection
+        self._metadata = connection.metadata
         self._follower = follower
         self._call: Any = None
         self._closed = threading.Event()
@@ -525,7 +554,7 @@ class Watch(Iterator[WatchEvent]):
         address = self._connection.target.address
         try:
             if self._call is None:
-                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None)
+                self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None, self._metadata)
             if self._closed.is_set():  # Before there was a call that closing could cancel.
                 self._call.cancel()
             if (answer := next(self._call, None)) is not None:

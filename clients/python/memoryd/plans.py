@@ -30,7 +30,7 @@ from memoryd.encoding import (
     window_options_to_proto,
 )
 from memoryd.enums import OPEN_CALLS, OVERSIZE
-from memoryd.errors import AnswerUnreadable, Unavailable, WindowChanged, WindowTooLarge
+from memoryd.errors import AnswerUnreadable, StoreUnavailable, Unavailable, WindowChanged, WindowTooLarge
 from memoryd.histories import (
     AgentInfo,
     AppendedMessage,
@@ -110,9 +110,9 @@ def append(
     session: SessionKey,
     messages: Sequence[Message],
     *,
-    request_id: str | None,
-    expected_last_seq: int | None,
-    create: SessionSettings | None,
+    request_id: str | None = None,
+    expected_last_seq: int | None = None,
+    create: SessionSettings | None = None,
 ) -> Plan[list[AppendedMessage]]:
     """Appends messages in one call."""
     response = yield from call(
@@ -352,6 +352,20 @@ def store(name: str | None) -> Plan[StoreInfo]:
     """Asks about one store."""
     response = yield from call(GET_STORE, store_service_pb2.GetStoreRequest(name=string(name or "", "name", "default")))
     return store_info_from_proto(response.store)
+
+
+def reachable_store(name: str) -> Plan[StoreInfo]:
+    """Asks about a store that is to be used. StoreUnavailable when the server does not reach it."""
+    found = yield from store(name)
+    if not found.reachable:
+        raise StoreUnavailable(
+            f"the store {name!r} does not answer its server now: see the server's log, and switch when it answers "
+            "again. The client goes on with the store that it used",
+            code=grpc.StatusCode.UNAVAILABLE,
+            reason="STORE_UNAVAILABLE",
+            metadata={"store": name},
+        )
+    return found
 
 
 def stores() -> Plan[list[StoreInfo]]:

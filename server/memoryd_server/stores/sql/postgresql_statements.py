@@ -209,7 +209,8 @@ class AppendStatement:
     @staticmethod
     def _text_of_one() -> str:
         """The text for one change with one message, which completes nothing: the most frequent one. It spares the
-        database most arrays.
+        database most arrays, and the question whether the look-ups are new: one that is not fails the statement as a
+        whole, as their primary key is violated.
         """
         values = _Parameters()
         key = " AND ".join(f"s.{name} = {value}" for name, value in zip(KEY, values(*KEY), strict=True))
@@ -218,20 +219,15 @@ class AppendStatement:
             f"{name} = {value}" for name, value in zip(RECORD_COLUMNS, values(*RECORD_COLUMNS), strict=True)
         )
         message = ", ".join(values(*MESSAGE_COLUMNS))
-        lookups = values(*LOOKUP_COLUMNS, of_arrays=True)
-        kinds, ids = lookups[:2]
+        lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
         return f"""
             WITH changed AS (
                 UPDATE memoryd_sessions s SET {record}
                 WHERE {key} AND s.incarnation = {incarnation} AND s.version = {version}
-                AND NOT EXISTS (
-                    SELECT FROM unnest({kinds}, {ids}) AS a (kind, id)
-                    JOIN memoryd_lookups l ON l.session = s.id AND l.kind = a.kind AND l.id = a.id
-                )
                 RETURNING s.id, s.life
             ), looked_up AS (
                 INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
-                SELECT changed.id, changed.life, a.* FROM changed CROSS JOIN unnest({", ".join(lookups)}) AS a
+                SELECT changed.id, changed.life, a.* FROM changed CROSS JOIN unnest({lookups}) AS a
             ), stored AS (
                 INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
                 SELECT changed.id, changed.life, {message} FROM changed

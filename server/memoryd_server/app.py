@@ -33,7 +33,7 @@ from memoryd.v1 import (
     window_service_pb2_grpc,
 )
 from memoryd_server import limits, logs
-from memoryd_server.config import Settings, SettingsError, StoreSettings, mask_url, split_address
+from memoryd_server.config import ConfiguredStore, Settings, SettingsError, mask_url, split_address
 from memoryd_server.credentials.access import Access
 from memoryd_server.engine import tokens
 from memoryd_server.engine.runtime import Defaults, Runtime
@@ -132,30 +132,31 @@ async def open_stores(settings: Settings, metrics: Metrics | None = None) -> Asy
         _make_data_directory(settings.data_dir.expanduser())
     async with contextlib.AsyncExitStack() as opened:
         runtimes: dict[str, Runtime] = {}
-        for name, store_settings in settings.effective_stores.items():
+        for name, configured in settings.effective_stores.items():
             with structlog.contextvars.bound_contextvars(store=name):
-                runtimes[name] = await _open_store(name, store_settings, defaults, metrics)
+                runtimes[name] = await _open_store(name, configured, defaults, metrics)
             opened.push_async_callback(runtimes[name].close)
         yield Stores(runtimes, settings.effective_default_store)
 
 
-async def _open_store(name: str, settings: StoreSettings, defaults: Defaults, metrics: Metrics | None) -> Runtime:
+async def _open_store(name: str, configured: ConfiguredStore, defaults: Defaults, metrics: Metrics | None) -> Runtime:
     try:
-        store = create_store(name, settings.type, settings.url)
+        store = create_store(name, configured.type, configured.url)
     except StoreMisconfigured as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(f"{error}{configured.origin}") from error
     try:
         info = await store.open()
     except StoreMisconfigured as error:
-        raise SettingsError(f"Store {name!r}: {error}") from error
+        raise SettingsError(f"Store {name!r}: {error}{configured.origin}") from error
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"store {name!r} ({mask_url(settings.url)}) does not answer: {error} To start memoryd, start the database "
-            "first, or correct its URL."
+            f"store {name!r} ({mask_url(configured.url)}) does not answer: {error} To start memoryd, start the "
+            f"database first, or correct its URL.{configured.origin}"
         ) from error
-    _log.info("store opened", type=info.type, url=mask_url(settings.url))
+    _log.info("store opened", type=info.type, url=mask_url(configured.url))
     if not info.durable:
-        _log.warning("this store keeps nothing beyond the end of this process")
+        reasons = [capability.reason for capability in info.capabilities if capability.name == "durable"]
+        _log.warning("this store is not durable", reason=" ".join(reasons))
     runtime = _runtime(name, store, info, defaults, metrics)
     await runtime.clock.sync()
     return runtime

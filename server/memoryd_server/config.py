@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as EnvironmentUnreadable
 
+from memoryd_server.stores.fallbacks import fallback
 from memoryd_server.stores.urls import masked
 
 ENV_PREFIX: Final = "MEMORYD_"
@@ -45,12 +46,29 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: str | None = Field(None, description="in_memory, sqlite, postgresql or mysql; default: as the URL says")
+    type: str | None = Field(
+        None, description="in_memory, sqlite, postgresql, mysql, redis or mongodb; default: as the URL says"
+    )
     url: str | None = Field(
         None,
         description="memory://, sqlite:///relative.db, sqlite:////absolute.db, "
-        "postgresql://user:password@host/database or mysql://user:password@host/database",
+        "postgresql://user:password@host/database, mysql://user:password@host/database, redis://host:6379/0 or "
+        "mongodb://user:password@host/database; default: for a type, what DATABASE_URL, REDIS_URL or MONGODB_URI says",
     )
+
+
+class ConfiguredStore(NamedTuple):
+    """A store with the URL that is in force."""
+
+    type: str | None
+    url: str | None
+    variables: tuple[str, ...] = ()
+    """Those of other programs that its URL comes from, where its settings give none (`stores.fallbacks`)."""
+
+    @property
+    def origin(self) -> str:
+        """What a message about its URL adds, so that a person finds the place; empty for a URL of the settings."""
+        return f" Its settings give no URL, so this is that of {', '.join(self.variables)}." if self.variables else ""
 
 
 class Settings(BaseSettings):
@@ -165,12 +183,12 @@ class Settings(BaseSettings):
             )
 
     @property
-    def effective_stores(self) -> Mapping[str, StoreSettings]:
+    def effective_stores(self) -> Mapping[str, ConfiguredStore]:
         """The configured stores; a SQLite file in the data directory when there are none."""
         if self.stores:
-            return self.stores
+            return {name: _configured(store) for name, store in self.stores.items()}
         path = (self.data_dir / "memoryd.db").expanduser().absolute()
-        return {DEFAULT_STORE: StoreSettings(type="sqlite", url=f"sqlite:///{path}")}
+        return {DEFAULT_STORE: ConfiguredStore("sqlite", f"sqlite:///{path}")}
 
     @property
     def effective_default_store(self) -> str:
@@ -179,6 +197,13 @@ class Settings(BaseSettings):
             return self.default_store
         stores = self.effective_stores
         return next(iter(stores)) if len(stores) == 1 else DEFAULT_STORE
+
+
+def _configured(store: StoreSettings) -> ConfiguredStore:
+    found = None if store.url else fallback(store.type, os.environ)
+    if found is None:
+        return ConfiguredStore(store.type, store.url)
+    return ConfiguredStore(store.type, found.url, found.variables)
 
 
 _current_file: Mapping[str, Any] = {}
@@ -318,11 +343,20 @@ class _Sources:
     def of(self, name: str) -> str:
         if name in self.flags:
             return "flag"
-        if any(
-            key == ENV_PREFIX + name.upper() or key.startswith(f"{ENV_PREFIX}{name.upper()}__") for key in os.environ
-        ):
+        if ENV_PREFIX + name.upper() in os.environ:
             return "environment"
         return f"file {self.path}" if name in self.file else "default"
+
+    def of_store(self, name: str) -> str:
+        """All sources of a store's settings, the one that wins first: its type and its URL may differ in theirs."""
+        every = f"{ENV_PREFIX}STORES"
+        own = f"{every}__{name.upper()}__"
+        has_it = {
+            "flag": name in self.flags.get("stores", {}),
+            "environment": any(key == every or key.startswith(own) for key in os.environ),
+            f"file {self.path}": name in self.file.get("stores", {}),
+        }
+        return ", ".join(source for source, has in has_it.items() if has) or "default"
 
 
 def describe(
@@ -341,7 +375,10 @@ def describe(
                 value = mask_url(store_settings.url)
                 if store_settings.type:
                     value = f"{value} (type {store_settings.type})"
-                lines.append(SettingLine(f"stores.{store}", value, sources.of(name), field.description or ""))
+                source = sources.of_store(store)
+                if store_settings.variables:
+                    source = f"{source}, URL from {', '.join(store_settings.variables)}"
+                lines.append(SettingLine(f"stores.{store}", value, source, field.description or ""))
             continue
         current = settings.effective_default_store if name == "default_store" else getattr(settings, name)
         value = "(none)" if current is None else str(current)

@@ -200,7 +200,7 @@ def test_each_line_of_a_call_tells_whose_it_is(start_server: StartServer, agent:
     opened = [line for line in lines(server) if line.get("store") == "default"]
     assert [line["event"] for line in opened] == [
         "store opened",
-        "this store keeps nothing beyond the end of this process",
+        "this store is not durable",
     ]
     assert all("correlation_id" not in line for line in lines(server) if line["event"] != "call")
 

@@ -262,4 +262,6 @@ def test_an_ipv6_address_can_be_listened_on(start_server: StartServer) -> None:
 
 
 def test_a_store_in_memory_says_at_the_start_that_it_keeps_nothing(in_memory_server: ServerProcess) -> None:
-    assert "keeps nothing beyond the end of this process" in in_memory_server.log_text()
+    (said,) = [line for line in in_memory_server.log_text().splitlines() if "this store is not durable" in line]
+    assert "nothing is kept beyond its end" in said
+    assert "sqlite or postgresql" in said

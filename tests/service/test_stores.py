@@ -50,7 +50,10 @@ def test_a_sqlite_file_is_durable_and_shared(sqlite_stubs: Stubs) -> None:
         True,
         True,
     )
-    assert {capability.name: capability.supported for capability in found.capabilities} == {"shared": True}
+    assert {capability.name: capability.supported for capability in found.capabilities} == {
+        "shared": True,
+        "durable": True,
+    }
 
 
 def test_stores_are_listed_with_the_default_first(both: Stubs) -> None:
@@ -58,9 +61,9 @@ def test_stores_are_listed_with_the_default_first(both: Stubs) -> None:
 
     assert (main.name, main.type, main.default, main.durable) == ("main", "sqlite", True, True)
     assert (scratch.name, scratch.type, scratch.default, scratch.durable) == ("scratch", "in_memory", False, False)
-    (shared,) = scratch.capabilities
-    assert not shared.supported
-    assert "sqlite" in shared.reason
+    assert [(power.name, power.supported) for power in scratch.capabilities] == [("shared", False), ("durable", False)]
+    for power in scratch.capabilities:
+        assert "sqlite or postgresql" in power.reason
 
 
 def test_a_store_is_asked_for_by_name_or_by_metadata(both: Stubs) -> None:

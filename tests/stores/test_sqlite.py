@@ -102,7 +102,10 @@ class TestDurability:
         info = await store.open()
         await store.close()
         assert (info.type, info.durable) == ("sqlite", True)
-        assert [(power.name, power.supported) for power in info.capabilities] == [("shared", True)]
+        assert [(power.name, power.supported) for power in info.capabilities] == [
+            ("shared", True),
+            ("durable", True),
+        ]
 
     async def test_closing_leaves_one_plain_file(self, path: Path) -> None:
         store = open_store(path)

@@ -85,7 +85,8 @@ class StoreInfo:
     type: str
     """The kind, for example `sqlite`."""
     durable: bool
-    """Whether a commit that was answered survives a crash of the process and the loss of power."""
+    """Whether a commit that was answered survives a crash of the process and the loss of power. Where it does not, the
+    capability `durable` says why."""
     capabilities: tuple[StoreCapability, ...]
     secret: bytes
     """32 random bytes, made once for the life of the data and shared by all servers on it: keys the digests of content

@@ -195,14 +195,17 @@ class InMemoryStore(Store):
         self._last_number = 0
 
     async def open(self) -> StoreInfo:
-        reason = (
-            "The data lives in the memory of one server process. To share it between servers, or to keep it, use a "
-            "store of another type, such as sqlite or postgresql."
-        )
+        place = "The data lives in the memory of one server process"
+        another = "use a store of another type, such as sqlite or postgresql."
+        shared = f"{place}. To share it between servers, {another}"
+        durable = f"{place}, and nothing is kept beyond its end. To keep it, {another}"
         return StoreInfo(
             type=TYPE,
             durable=False,
-            capabilities=(StoreCapability("shared", supported=False, reason=reason),),
+            capabilities=(
+                StoreCapability("shared", supported=False, reason=shared),
+                StoreCapability("durable", supported=False, reason=durable),
+            ),
             secret=os.urandom(32),
         )
 

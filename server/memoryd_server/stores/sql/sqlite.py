@@ -103,9 +103,8 @@ class SQLiteStore(PlannedStore):
                 raise
             raise problem from error
         assert kept is not None
-        return StoreInfo(
-            type=TYPE, durable=True, capabilities=(StoreCapability("shared", supported=True),), secret=kept
-        )
+        capabilities = (StoreCapability("shared", supported=True), StoreCapability("durable", supported=True))
+        return StoreInfo(type=TYPE, durable=True, capabilities=capabilities, secret=kept)
 
     async def close(self) -> None:
         # The writer last: when nobody else has the file, its end empties the log.

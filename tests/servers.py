@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from memoryd_server.stores.fallbacks import VARIABLES
+
 MEMORYD: Final = Path(sys.executable).parent / "memoryd"
 START_SECONDS: Final = 60
 
 
 def memoryd_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a memoryd process: this one's, without settings of memoryd."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMORYD_")}
+    """The environment of a memoryd process: this one's, without settings of memoryd and what stands in for them."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("MEMORYD_") and name not in VARIABLES
+    }
     return kept | dict(extra or {})
 
 

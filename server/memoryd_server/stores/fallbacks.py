@@ -1,4 +1,5 @@
-"""URLs from variables that other programs read, too: for stores whose settings name a type and no URL (design section 8).
+"""URLs from variables that other programs read, too: for stores whose settings name a type and no URL (design
+section 8).
 
 They never choose a store.
 """

@@ -11,6 +11,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from memoryd_server.stores.base import Store, StoreMisconfigured
+from memoryd_server.stores.fallbacks import VARIABLE_OF_TYPE
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.urls import masked
 
@@ -77,9 +78,12 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
             raise StoreMisconfigured(f"there is no type {type_!r}. Its type is {_TYPE_OF_SCHEME[type_]}.")
         raise _unknown(f"there is no type {masked(type_)!r}", _LATER_OF_SCHEME.get(type_))
     if url is None and type_ != "in_memory":
+        variable = VARIABLE_OF_TYPE.get(type_ or "")
+        own = f"MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file"
         raise StoreMisconfigured(
-            f"it has no URL. Set MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file, "
-            f"for example to {_EXAMPLES[type_ or 'sqlite']}."
+            f"it has no URL. Set {own}, or {variable}, for example to {_EXAMPLES[type_]}."
+            if type_ and variable
+            else f"it has no URL. Set {own}, for example to {_EXAMPLES['sqlite']}."
         )
     if url is not None:
         scheme, colon, rest = url.partition(":")

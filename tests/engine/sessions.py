@@ -36,7 +36,7 @@ def append_input(
     """What the engine works out before it looks at the session; `made` begins the ids that the server makes."""
     append = Append(key, messages, request_id, expected_last_seq, settings)
     new_ids = [message.id or f"{made}-{index}" for index, message in enumerate(messages)]
-    return prepare(append, new_ids, SECRET, tokenizer, tokenizer)
+    return prepare(append, new_ids, (SECRET,), tokenizer, tokenizer)
 
 
 def plan(

@@ -150,19 +150,19 @@ class TestClear:
 
     def test_a_clear_with_a_request_id_answers_its_replay_and_takes_nothing_more_away(self) -> None:
         """(AIP-155)"""
-        mark = RequestMark.of(SECRET, "request", "ClearHistory")
+        mark = RequestMark.of((SECRET,), "request", "ClearHistory")
         change, first = changes.plan_clear(born(), KEY, TIME, mark)
         assert change is not None
         append, _ = plan(append_input([user("hi")]), record_of(change))
         assert changes.plan_clear(record_of(append), KEY, TIME, mark, change.lookups) == (None, first)
-        other = RequestMark.of(SECRET, "request", "RewindSession", 0)
+        other = RequestMark.of((SECRET,), "request", "RewindSession", 0)
         with pytest.raises(RequestError) as refused:
             changes.plan_clear(record_of(append), KEY, TIME, other, change.lookups)
         assert refused.value.reason == Reason.REQUEST_ID_CONFLICT
 
     def test_a_request_id_is_remembered_also_when_there_was_nothing_to_clear(self) -> None:
         """Else its replay would take away what came in between."""
-        mark = RequestMark.of(SECRET, "request", "ClearHistory")
+        mark = RequestMark.of((SECRET,), "request", "ClearHistory")
         empty, _ = changes.plan_clear(born(), KEY, TIME)
         change, counts = changes.plan_clear(record_of(empty), KEY, TIME, mark)
         assert change is not None

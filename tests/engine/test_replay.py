@@ -12,7 +12,7 @@ from memoryd_server.engine import changes, replay
 from memoryd_server.engine.content import Data, Text, ToolCall, encode_content
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
-from memoryd_server.engine.replay import message_digest
+from memoryd_server.engine.replay import message_digests
 from memoryd_server.stores.records import Lookup, LookupKind, Record, Role
 from tests.engine.messages import KEY, spoken, user
 from tests.engine.sessions import SECRET, TIME, append_input, plan
@@ -224,7 +224,7 @@ def test_ids_are_given_once_whatever_is_sent(sent: list[tuple[str, str]]) -> Non
 
 
 def digest_of(secret: bytes, message: IncomingMessage) -> bytes:
-    return message_digest(secret, message, encode_content(message.parts))
+    return message_digests((secret,), message, encode_content(message.parts))[0]
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ class AppendInput:
     tokenizer: str
     birth_tokenizer: str
     """The vocabulary of the session if this append begins it."""
-    digests: Sequence[bytes]
-    batch_digest: bytes
+    digests: Sequence[replay.Digests]
+    """Of each message."""
+    batch_digests: replay.Digests
     request_id: str
     expected_last_seq: int | None
     settings: SessionSettings
@@ -107,7 +108,7 @@ def plan_append(
     TokenizerDiffers.
     """
     if known:
-        first = replay.first_answer(wanted.messages, wanted.digests, wanted.request_id, wanted.batch_digest, known)
+        first = replay.first_answer(wanted.messages, wanted.digests, wanted.request_id, wanted.batch_digests, known)
         if first is not None:
             return None, first
     _check_last_seq(wanted.expected_last_seq, 0 if record is None else record.last_seq)
@@ -128,7 +129,7 @@ def plan_append(
     messages: list[StoredMessage] = []
     answer: list[replay.Appended] = []
     lookups: list[Lookup] = []
-    for message, content, candidate, place, id_, digest in zip(
+    for message, content, candidate, place, id_, digests in zip(
         wanted.messages, wanted.contents, batch, placements, wanted.new_ids, wanted.digests, strict=True
     ):
         messages.append(
@@ -155,9 +156,9 @@ def plan_append(
         )
         appended = replay.Appended(id_, place.seq, now, candidate.tokens)
         answer.append(appended)
-        lookups.append(replay.lookup(LookupKind.MESSAGE, id_, digest, (appended,)))
+        lookups.append(replay.lookup(LookupKind.MESSAGE, id_, digests[0], (appended,)))
     if wanted.request_id:
-        lookups.append(replay.lookup(LookupKind.REQUEST, wanted.request_id, wanted.batch_digest, answer))
+        lookups.append(replay.lookup(LookupKind.REQUEST, wanted.request_id, wanted.batch_digests[0], answer))
 
     active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
     new = replace(placed, version=base.version + 1, appended=now, activity=now if active else base.activity)
@@ -187,13 +188,13 @@ class RequestMark:
     """What recognizes a replay of a request that appends nothing (AIP-155)."""
 
     request_id: str
-    digest: bytes
+    digests: replay.Digests
     """Of all that the request says."""
 
     @classmethod
-    def of(cls, secret: bytes, request_id: str, *request: object) -> RequestMark | None:
+    def of(cls, keys: replay.Secrets, request_id: str, *request: object) -> RequestMark | None:
         """The mark of a request that brings an id; None without one. `request`: its method and arguments."""
-        return cls(request_id, replay.arguments_digest(secret, request)) if request_id else None
+        return cls(request_id, replay.request_digests(keys, request)) if request_id else None
 
     @property
     def ids(self) -> tuple[tuple[LookupKind, str], ...]:
@@ -207,7 +208,7 @@ Counts = tuple[int, ...]
 
 def _first_counts(mark: RequestMark | None, known: Sequence[Lookup]) -> Counts | None:
     """The first answer to a replay. Raises: RequestError REQUEST_ID_CONFLICT."""
-    return replay.first_counts(mark.request_id, mark.digest, known) if mark and known else None
+    return replay.first_counts(mark.request_id, mark.digests, known) if mark and known else None
 
 
 def _untouched(key: SessionKey, record: Record) -> Change:
@@ -237,7 +238,7 @@ def _remembering(change: Change, mark: RequestMark | None, counts: Counts, now: 
     """The change with the look-up of its request."""
     if mark is None:
         return change
-    return dataclasses.replace(change, lookups=(replay.counts_lookup(mark.request_id, mark.digest, counts, now),))
+    return dataclasses.replace(change, lookups=(replay.counts_lookup(mark.request_id, mark.digests[0], counts, now),))
 
 
 def _taking_all(key: SessionKey, record: Record, kind: EventKind, now: int) -> Change:

@@ -19,6 +19,7 @@ from memoryd_server.engine.changes import Counts, RequestMark
 from memoryd_server.engine.committer import NotAdopted
 from memoryd_server.engine.errors import Reason, RequestError, field_invalid, session_exists, session_not_found
 from memoryd_server.engine.incoming import check_key, check_text
+from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.rewinding import read_newest
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.steadiness import until_steady
@@ -71,7 +72,11 @@ async def fork(runtime: Runtime, request: Fork, *, deadline: float | None = None
     check_text("request_id", request.request_id, limits.MAX_ID_BYTES)
     if request.through_seq is not None and request.through_seq < 1:
         raise field_invalid("through_seq", "a seq is 1 or more; leave it out to copy all messages")
-    mark = RequestMark.of(runtime.info.secret, request.request_id, "ForkSession", *request.source, request.through_seq)
+    return await recognizing(runtime, lambda secrets: _fork(runtime, request, secrets, deadline))
+
+
+async def _fork(runtime: Runtime, request: Fork, secrets: replay.Secrets, deadline: float | None) -> tuple[int, int]:
+    mark = RequestMark.of(secrets, request.request_id, "ForkSession", *request.source, request.through_seq)
     # In this order: a replay that finds the fork of its first try finds its look-up too. An expired session counts: its
     # name is not free before its look-ups are gone.
     taken = await runtime.store.load(request.target) is not None
@@ -97,7 +102,7 @@ async def _first_answer(runtime: Runtime, target: SessionKey, mark: RequestMark 
     if mark is None:
         return None
     known = await runtime.store.find(target, LookupKind.REQUEST, [mark.request_id])
-    return replay.first_counts(mark.request_id, mark.digest, known)
+    return replay.first_counts(mark.request_id, mark.digests, known)
 
 
 def _answer(counts: Counts) -> tuple[int, int]:

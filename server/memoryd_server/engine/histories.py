@@ -26,6 +26,7 @@ from memoryd_server.engine.incoming import (
     check_ttl,
 )
 from memoryd_server.engine.policies import check_policy
+from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.stores.base import MessageQuery, SessionQuery
 from memoryd_server.stores.records import LookupKind, Record, Role, SessionKey, StoredMessage
@@ -62,6 +63,12 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
     _check_settings("create", request.settings)
 
     new_ids = [message.id or uuid.uuid4().hex for message in request.messages]
+    return await recognizing(runtime, lambda secrets: _append(runtime, request, new_ids, secrets, deadline))
+
+
+async def _append(
+    runtime: Runtime, request: Append, new_ids: Sequence[str], secrets: replay.Secrets, deadline: float | None
+) -> Sequence[replay.Appended]:
     ids = [(LookupKind.MESSAGE, id_) for id_ in new_ids]
     if request.request_id:
         ids.append((LookupKind.REQUEST, request.request_id))
@@ -71,7 +78,7 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
     birth_tokenizer = request.settings.tokenizer or runtime.defaults.tokenizer
     tokenizer = cached.tokenizer if cached else birth_tokenizer
     while True:
-        arguments = (request, new_ids, runtime.info.secret, tokenizer, birth_tokenizer)
+        arguments = (request, new_ids, secrets, tokenizer, birth_tokenizer)
         if inline and tokens.is_loaded(tokenizer):
             wanted = prepare(*arguments)
         else:
@@ -89,13 +96,13 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
 
 
 def prepare(
-    request: Append, new_ids: Sequence[str], secret: bytes, tokenizer: str, birth_tokenizer: str
+    request: Append, new_ids: Sequence[str], secrets: replay.Secrets, tokenizer: str, birth_tokenizer: str
 ) -> AppendInput:
     """Works out what an append needs before its session is looked at. Long texts are not for the event loop."""
     count = tokens.counter(tokenizer)
     contents = [encode_content(message.parts) for message in request.messages]
     digests = [
-        replay.message_digest(secret, message, content)
+        replay.message_digests(secrets, message, content)
         for message, content in zip(request.messages, contents, strict=True)
     ]
     return AppendInput(
@@ -106,7 +113,7 @@ def prepare(
         tokenizer=tokenizer,
         birth_tokenizer=birth_tokenizer,
         digests=digests,
-        batch_digest=replay.request_digest(secret, digests),
+        batch_digests=replay.batch_digests(secrets, digests),
         request_id=request.request_id,
         expected_last_seq=request.expected_last_seq,
         settings=request.settings,
@@ -356,7 +363,9 @@ async def clear(runtime: Runtime, key: SessionKey, request_id: str = "", *, dead
     """Takes away a session's messages (invariant 11). Returns: how many. Raises: RequestError, StoreUnavailable."""
     check_key(key)
     check_text("request_id", request_id, limits.MAX_ID_BYTES)
-    return await _clear(runtime, key, RequestMark.of(runtime.info.secret, request_id, "ClearHistory"), deadline)
+    return await recognizing(
+        runtime, lambda secrets: _clear(runtime, key, RequestMark.of(secrets, request_id, "ClearHistory"), deadline)
+    )
 
 
 async def _clear(runtime: Runtime, key: SessionKey, mark: RequestMark | None, deadline: float | None) -> int:

@@ -22,14 +22,21 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
 
 
+Secrets = Sequence[bytes]
+"""What digests are keyed with: the store's secret, and behind it those of stores from which sessions were copied, where
+a digest may be of one of these."""
+
+Digests = tuple[bytes, ...]
+"""The digest of the same under each of the secrets. What is stored is the first."""
+
 _DIGEST_BYTES: Final = 16
 _ENCODER: Final = msgspec.json.Encoder()
 _ANSWER: Final = msgspec.json.Decoder(tuple[Appended, ...])
 _COUNTS: Final = msgspec.json.Decoder(tuple[int, ...])
 
 
-def message_digest(secret: bytes, message: IncomingMessage, content: str | None) -> bytes:
-    """A keyed digest of a message as it was received: without the key, it confirms no guess of the content.
+def message_digests(secrets: Secrets, message: IncomingMessage, content: str | None) -> Digests:
+    """The keyed digests of a message as it was received: without the key, they confirm no guess of the content.
 
     `content` is the JSON text of its parts.
     """
@@ -42,17 +49,30 @@ def message_digest(secret: bytes, message: IncomingMessage, content: str | None)
         message.metadata,
         message.extra,
     )
-    return blake2b(msgspec.msgpack.encode(received), key=secret, digest_size=_DIGEST_BYTES).digest()
+    return _keyed(secrets, msgspec.msgpack.encode(received))
 
 
-def request_digest(secret: bytes, digests: Sequence[bytes]) -> bytes:
-    """A keyed digest of a whole batch, from those of its messages."""
-    return blake2b(b"".join(digests), key=secret, digest_size=_DIGEST_BYTES).digest()
+def batch_digests(secrets: Secrets, messages: Sequence[Digests]) -> Digests:
+    """The keyed digests of a whole batch, from those of its messages."""
+    return tuple(
+        [
+            _digest(secret, b"".join(digests))
+            for secret, digests in zip(secrets, zip(*messages, strict=True), strict=True)
+        ]
+    )
 
 
-def arguments_digest(secret: bytes, request: Sequence[object]) -> bytes:
-    """A keyed digest of a request that appends nothing: its method and all that it says."""
-    return blake2b(msgspec.msgpack.encode(request), key=secret, digest_size=_DIGEST_BYTES).digest()
+def request_digests(secrets: Secrets, request: Sequence[object]) -> Digests:
+    """The keyed digests of a request that appends nothing: of its method and all that it says."""
+    return _keyed(secrets, msgspec.msgpack.encode(request))
+
+
+def _keyed(secrets: Secrets, data: bytes) -> Digests:
+    return tuple([_digest(secret, data) for secret in secrets])
+
+
+def _digest(secret: bytes, data: bytes) -> bytes:
+    return blake2b(data, key=secret, digest_size=_DIGEST_BYTES).digest()
 
 
 def lookup(kind: LookupKind, id_: str, digest: bytes, answer: Sequence[Appended]) -> Lookup:
@@ -65,14 +85,14 @@ def counts_lookup(request_id: str, digest: bytes, counts: Sequence[int], now: in
     return Lookup(LookupKind.REQUEST, request_id, digest, _ENCODER.encode(counts).decode(), now)
 
 
-def first_counts(request_id: str, digest: bytes, known: Sequence[Lookup]) -> tuple[int, ...] | None:
+def first_counts(request_id: str, digests: Digests, known: Sequence[Lookup]) -> tuple[int, ...] | None:
     """The first answer to a replay of such a request; None when it is not known.
 
     Raises: RequestError REQUEST_ID_CONFLICT when the id is known for another request.
     """
     for found in known:
         if (found.kind, found.id) == (LookupKind.REQUEST, request_id):
-            if found.digest != digest:
+            if found.digest not in digests:
                 raise _request_id_conflict(request_id)
             return _COUNTS.decode(found.answer)
     return None
@@ -93,9 +113,9 @@ def answer_of(found: Lookup) -> tuple[Appended, ...]:
 
 def first_answer(
     messages: Sequence[IncomingMessage],
-    digests: Sequence[bytes],
+    digests: Sequence[Digests],
     request_id: str,
-    batch_digest: bytes,
+    batch: Digests,
     known: Sequence[Lookup],
 ) -> tuple[Appended, ...] | None:
     """The first answer to a replayed append.
@@ -107,7 +127,7 @@ def first_answer(
     by_id = {(found.kind, found.id): found for found in known}
     request = by_id.get((LookupKind.REQUEST, request_id)) if request_id else None
     if request is not None:
-        if request.digest != batch_digest:
+        if request.digest not in batch:
             raise _request_id_conflict(request_id)
         return answer_of(request)
 
@@ -115,8 +135,8 @@ def first_answer(
     if not any(found):
         return None
     answers: list[Appended] = []
-    for message, digest, earlier in zip(messages, digests, found, strict=True):
-        if earlier is None or earlier.digest != digest:
+    for message, possible, earlier in zip(messages, digests, found, strict=True):
+        if earlier is None or earlier.digest not in possible:
             conflicting = message if earlier is not None else messages[_first_index(found)]
             why = "with other content" if earlier is not None else "but other messages of this append are new"
             raise RequestError(

@@ -9,6 +9,8 @@ from memoryd_server.engine import changes, pairing
 from memoryd_server.engine.changes import Newest, RequestMark, StaleRead
 from memoryd_server.engine.errors import field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import check_key, check_text
+from memoryd_server.engine.recognizing import recognizing
+from memoryd_server.engine.replay import Secrets
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.steadiness import until_steady
 from memoryd_server.stores.records import Entry, Record, SessionKey
@@ -37,9 +39,8 @@ async def rewind(
         raise field_invalid("to_seq", "a seq is 0 or more")
     if expected_last_seq is not None and expected_last_seq < 0:
         raise field_invalid("expected_last_seq", "a seq is 0 or more")
-    mark = RequestMark.of(runtime.info.secret, request_id, "RewindSession", to_seq)
 
-    async def attempt() -> tuple[int, int]:
+    async def attempt(mark: RequestMark | None) -> tuple[int, int]:
         newest = await read_newest(runtime, key, to_seq)
         now = runtime.clock.now()
         removed, open_calls = await runtime.committer.run(
@@ -50,7 +51,11 @@ async def rewind(
         )
         return removed, open_calls
 
-    return await until_steady(key, attempt, deadline)
+    async def attempt_with(secrets: Secrets) -> tuple[int, int]:
+        mark = RequestMark.of(secrets, request_id, "RewindSession", to_seq)
+        return await until_steady(key, lambda: attempt(mark), deadline)
+
+    return await recognizing(runtime, attempt_with)
 
 
 async def read_newest(runtime: Runtime, key: SessionKey, to_seq: int) -> Newest:

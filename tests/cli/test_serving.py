@@ -99,6 +99,33 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_p
     assert value["limits"] == limits.describe()
 
 
+def test_config_shows_where_the_url_of_each_store_comes_from(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "memoryd.toml"
+    file.write_text(
+        'default_store = "main"\n[stores.main]\ntype = "postgresql"\n[stores.scratch]\nurl = "memory://"\n'
+        '[stores.local]\ntype = "sqlite"\n'
+    )
+    shown = here.memoryd(
+        "config",
+        "--json",
+        "--config",
+        str(file),
+        MEMORYD_STORES__LOCAL__URL="sqlite:///local.db",
+        DATABASE_URL="postgresql+psycopg://ann:hunter2@db/x?password=hunter2",
+    )
+    assert shown.returncode == 0, shown.stderr
+    settings = json.loads(shown.stdout)["settings"]
+    stores = {name: (line["value"], line["source"]) for name, line in settings.items() if name.startswith("stores.")}
+    assert stores == {
+        "stores.main": (
+            "postgresql://ann:***@db/x?password=*** (type postgresql)",
+            f"file {file}, URL from DATABASE_URL",
+        ),
+        "stores.scratch": ("memory://", f"file {file}"),
+        "stores.local": ("sqlite:///local.db (type sqlite)", f"environment, file {file}"),
+    }
+
+
 @pytest.mark.parametrize("command", ["serve", "config"])
 def test_every_setting_has_a_flag(here: Here, command: str) -> None:
     told = here.memoryd(command, "--help", COLUMNS="200").stdout

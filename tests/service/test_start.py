@@ -86,6 +86,32 @@ WRONG: Final[dict[str, Wrong]] = {
     "a store without a URL": Wrong(
         ("Store 'main'", "no URL", "MEMORYD_STORES__MAIN__URL"), file='[stores.main]\ntype = "sqlite"'
     ),
+    "a store without a URL that another program's could be": Wrong(
+        ("Store 'main'", "no URL", "MEMORYD_STORES__MAIN__URL", "DATABASE_URL", "postgresql://"),
+        environment={"MEMORYD_STORES__MAIN__TYPE": "postgresql", "REDIS_URL": "redis://localhost"},
+    ),
+    "a store without a type or a URL of its own": Wrong(
+        ("Store 'main'", "no URL", "MEMORYD_STORES__MAIN__URL"),
+        environment={"MEMORYD_STORES__MAIN__URL": "", "DATABASE_URL": "sqlite:///memoryd.db"},
+    ),
+    "another program's URL that is for another type": Wrong(
+        ("Store 'main'", "type is postgresql", "begins with mysql:", "DATABASE_URL"),
+        environment={
+            "MEMORYD_STORES__MAIN__TYPE": "postgresql",
+            "DATABASE_URL": "mysql+pymysql://ada:hunter2@127.0.0.1:1/memory",
+        },
+    ),
+    "another program's URL that cannot be reached": Wrong(
+        ("store 'main'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer", "DATABASE_URL"),
+        environment={
+            "MEMORYD_STORES__MAIN__TYPE": "postgresql",
+            "DATABASE_URL": "postgresql+psycopg2://ada:hunter2@127.0.0.1:1/memory",
+        },
+    ),
+    "one of several stores that cannot be reached": Wrong(
+        ("store 'archive'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer"),
+        ("--store", "default=memory://", "--store", "archive=postgresql://ada:hunter2@127.0.0.1:1/memory"),
+    ),
     "a store with an empty URL": Wrong(("Store 'main'", "no URL"), environment={"MEMORYD_STORES__MAIN__URL": ""}),
     "a store that cannot be reached": Wrong(
         ("store 'main'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
@@ -155,6 +181,27 @@ def test_a_wrong_setting_is_named_and_ends_the_server_at_once(tmp_path: Path, na
     assert not ended.stdout
     for part in wrong.says:
         assert part in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "hunter2" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("driver", "url", "extra"),
+    [
+        ("asyncpg", "postgresql://ada:hunter2@127.0.0.1:1/memory", "postgresql"),
+        ("asyncmy", "mysql://ada:hunter2@127.0.0.1:1/memory", "mysql"),
+    ],
+)
+def test_a_driver_that_is_missing_is_named_with_what_to_install(
+    tmp_path: Path, driver: str, url: str, extra: str
+) -> None:
+    # What Python runs at its start, before anything is imported.
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{driver!r}] = None\n")
+    ended = serve("--store", f"main={url}", PYTHONPATH=str(tmp_path))
+
+    assert ended.returncode == WRONG_SETTING
+    assert f"Store 'main': its driver {driver} is not installed" in ended.stderr
+    assert f"pip install 'memoryd-server[{extra}]'" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "hunter2" not in ended.stderr
 
@@ -251,6 +298,47 @@ def test_settings_come_from_flags_then_the_environment_then_the_file(start_serve
 
     assert (tmp_path / "of-the-file.db").exists()
     assert '"event": "serving"' in server.log_text()
+
+
+def test_another_programs_url_serves_a_store_that_has_only_a_type(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(
+        environment={
+            "MEMORYD_STORES__MAIN__TYPE": "sqlite",
+            "DATABASE_URL": f"sqlite+aiosqlite:///{tmp_path}/of-the-application.db",
+        }
+    )
+    with Stubs(server.address) as stubs:
+        stubs.append(KEY, text("one"))
+
+    assert (tmp_path / "of-the-application.db").exists()
+
+
+def test_another_programs_url_chooses_no_store(start_server: StartServer, tmp_path: Path) -> None:
+    """Nothing but memoryd's own settings says where memory is kept (design section 8)."""
+    server = start_server(
+        environment={
+            "HOME": str(tmp_path),
+            "XDG_DATA_HOME": "",
+            "DATABASE_URL": f"sqlite:///{tmp_path}/of-the-application.db",
+        }
+    )
+    with Stubs(server.address) as stubs:
+        stubs.append(KEY, text("one"))
+
+    assert not (tmp_path / "of-the-application.db").exists()
+    assert list(tmp_path.rglob("memoryd.db"))
+
+
+def test_a_stores_own_url_goes_before_another_programs(start_server: StartServer, tmp_path: Path) -> None:
+    (tmp_path / "memoryd.toml").write_text(f'[stores.main]\ntype = "sqlite"\nurl = "sqlite:///{tmp_path}/own.db"\n')
+    start_server(
+        "--config",
+        str(tmp_path / "memoryd.toml"),
+        environment={"DATABASE_URL": f"sqlite:///{tmp_path}/of-the-application.db"},
+    )
+
+    assert (tmp_path / "own.db").exists()
+    assert not (tmp_path / "of-the-application.db").exists()
 
 
 def test_an_ipv6_address_can_be_listened_on(start_server: StartServer) -> None:

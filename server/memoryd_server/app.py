@@ -143,15 +143,15 @@ async def _open_store(name: str, configured: ConfiguredStore, defaults: Defaults
     try:
         store = create_store(name, configured.type, configured.url)
     except StoreMisconfigured as error:
-        raise SettingsError(f"{error}{configured.origin}") from error
+        raise SettingsError(f"{error}{configured.origin(name)}") from error
     try:
         info = await store.open()
     except StoreMisconfigured as error:
-        raise SettingsError(f"Store {name!r}: {error}{configured.origin}") from error
+        raise SettingsError(f"Store {name!r}: {error}{configured.origin(name)}") from error
     except StoreUnavailable as error:
         raise StoreUnavailable(
             f"store {name!r} ({mask_url(configured.url)}) does not answer: {error} To start memoryd, start the "
-            f"database first, or correct its URL.{configured.origin}"
+            f"database first, or correct its URL.{configured.origin(name)}"
         ) from error
     _log.info("store opened", type=info.type, url=mask_url(configured.url))
     if not info.durable:

@@ -65,10 +65,14 @@ class ConfiguredStore(NamedTuple):
     variables: tuple[str, ...] = ()
     """Those of other programs that its URL comes from, where its settings give none (`stores.fallbacks`)."""
 
-    @property
-    def origin(self) -> str:
+    def origin(self, name: str) -> str:
         """What a message about its URL adds, so that a person finds the place; empty for a URL of the settings."""
-        return f" Its settings give no URL, so this is that of {', '.join(self.variables)}." if self.variables else ""
+        if not self.variables:
+            return ""
+        return (
+            f" The URL is that of {', '.join(self.variables)}, as the store's settings give none: "
+            f"{ENV_PREFIX}STORES__{name.upper()}__URL sets one."
+        )
 
 
 class Settings(BaseSettings):

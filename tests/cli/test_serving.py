@@ -18,7 +18,7 @@ from memoryd_server.config import Settings
 from tests.cli.commands import Here, memoryd
 from tests.conftest import StartServer
 
-COMMANDS = ("serve", "demo", "config", "import", "sessions", "history", "window")
+COMMANDS = ("serve", "demo", "config", "import", "stores", "sessions", "history", "window")
 
 
 @pytest.mark.parametrize(

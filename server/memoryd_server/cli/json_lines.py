@@ -17,6 +17,7 @@ from memoryd import (
     Reasoning,
     Refusal,
     SessionInfo,
+    StoreInfo,
     Text,
     ToolCall,
     ToolResult,
@@ -84,6 +85,12 @@ def _part(part: Part) -> dict[str, Any]:
 def session_json(session: SessionInfo) -> dict[str, Any]:
     """A session's settings and counts."""
     value: dict[str, Any] = _plain(asdict(session))
+    return value
+
+
+def store_json(store: StoreInfo) -> dict[str, Any]:
+    """A store, and what it lacks."""
+    value: dict[str, Any] = _plain(asdict(store))
     return value
 
 

@@ -1,4 +1,4 @@
-"""`memoryd sessions`, `history`, `window` and `watch`: looking at what a server keeps."""
+"""`memoryd stores`, `sessions`, `history`, `window` and `watch`: looking at what a server keeps, and where."""
 
 from typing import Annotated
 
@@ -20,6 +20,27 @@ from memoryd_server.cli.options import (
     up_to,
 )
 from memoryd_server.cli.terminal import Failure
+
+
+@talks_to_a_server
+def stores(
+    as_json: AsJson = False,
+    *,
+    server: Server,
+) -> None:
+    """List the server's stores: their types, whether they answer now, and what they lack.
+
+    Other commands, and clients, use the default one unless they name another.
+
+    For example:
+
+    `memoryd stores --address 127.0.0.1:7700`
+    """
+    from memoryd_server.cli.connecting import connected
+    from memoryd_server.cli.store_view import show_stores
+
+    with connected(server) as client:
+        show_stores(client, chosen=server.store, as_json=as_json)
 
 
 @talks_to_a_server

@@ -1,0 +1,47 @@
+"""`memoryd stores`: what a server keeps its data in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.commands import Here
+from tests.conftest import StartServer
+from tests.servers import ServerProcess
+
+
+def test_stores_are_listed_with_what_they_lack(here: Here, start_server: StartServer, tmp_path: Path) -> None:
+    file = tmp_path / "gone.db"
+    server = start_server(
+        "--store", "scratch=memory://", "--store", f"main=sqlite:///{file}", "--default-store", "main"
+    )
+    file.unlink()
+    shown = here.ok("stores", "--store", "scratch", address=server.address)
+
+    header, main, scratch, *reasons = [line.split() for line in shown.splitlines() if line]
+    assert header == ["Store", "Type", "Answers", "Shared", "Durable", "Used"]
+    assert main == ["main", "sqlite", "no", "yes", "yes", "by", "default"]
+    assert scratch == ["scratch", "in_memory", "yes", "no", "no", "by", "you"]
+    assert [reason[:4] for reason in reasons] == [
+        ["scratch", "is", "not", "shared:"],
+        ["scratch", "is", "not", "durable:"],
+    ]
+
+
+def test_a_store_that_is_used_and_not_there_is_told(here: Here, server: ServerProcess) -> None:
+    shown = here.memoryd("stores", address=server.address, MEMORYD_STORE="mian")
+
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[1].split() == ["default", "sqlite", "yes", "yes", "yes", "by", "default"]
+    assert "there is no store mian, which --store or MEMORYD_STORE names" in shown.stderr
+
+
+def test_stores_are_listed_for_programs(here: Here, in_memory_server: ServerProcess) -> None:
+    (line,) = here.ok("stores", "--json", address=in_memory_server.address).splitlines()
+    store = json.loads(line)
+
+    assert (store["name"], store["type"], store["reachable"], store["durable"]) == ("default", "in_memory", True, False)
+    assert [(power["name"], power["supported"]) for power in store["capabilities"]] == [
+        ("shared", False),
+        ("durable", False),
+    ]

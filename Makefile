@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GEN_VENV := build/generate-venv
 BASELINE := protos/baseline.txtpb
+FERRETDB := build/tools/ferretdb
+FERRETDB_VERSION := v1.24.2
 
 heading = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
@@ -115,7 +117,7 @@ $(INSTALLED): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --build-constraint constraints.txt \
-		--editable clients/python --editable '.[mysql,postgresql]' --group dev
+		--editable clients/python --editable '.[mysql,postgresql,redis,mongodb]' --group dev
 	@touch $@
 
 # An environment of its own: the compiler is older than what the server runs on, and has no build for a Python newer than
@@ -128,7 +130,7 @@ $(GEN_VENV)/.installed: $(INSTALLED) protos/generate-requirements.txt
 
 # The databases may be missing: the tests then say which, what to do, and what they left out.
 .PHONY: test-deps
-test-deps: $(INSTALLED)  ## Install what tests need beside Python, as root on Debian: strace, PostgreSQL, MariaDB
+test-deps: $(INSTALLED) $(FERRETDB)  ## Install what tests need beside Python, as root on Debian: strace and databases
 	@strace=$$(command -v strace >/dev/null || echo strace); \
 	databases=$$($(BIN)/python -m tests.databases); \
 	if [ -z "$$strace$$databases" ]; then \
@@ -141,6 +143,22 @@ test-deps: $(INSTALLED)  ## Install what tests need beside Python, as root on De
 		echo 'The tests need strace. On Debian or Ubuntu: apt-get install strace' >&2; \
 		exit 1; \
 	fi
+
+# FerretDB stands in for MongoDB, which no registry has. What `go install` makes of it does not start: it asks for a file
+# with its version, which its own build writes.
+$(FERRETDB):
+	@if ! command -v go >/dev/null; then \
+		echo 'The tests of MongoDB need FerretDB, and building it needs go.' >&2; \
+		exit; \
+	fi; \
+	echo 'Building FerretDB $(FERRETDB_VERSION), which stands in for MongoDB …'; \
+	module=$$(go mod download -json github.com/FerretDB/FerretDB@$(FERRETDB_VERSION) \
+		| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'); \
+	sources=$(abspath $(FERRETDB)).sources; \
+	rm -rf $$sources && mkdir -p $(dir $@) && cp -r $$module $$sources && chmod -R u+w $$sources; \
+	echo $(FERRETDB_VERSION) > $$sources/build/version/version.txt; \
+	(cd $$sources && go build -buildvcs=false -o $(abspath $@) ./cmd/ferretdb); \
+	rm -rf $$sources
 
 .PHONY: constraints
 constraints: $(INSTALLED)  ## Lock the newest allowed versions of all dependencies

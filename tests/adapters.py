@@ -12,7 +12,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.databases import shared
-from tests.databases.kinds import MARIADB, POSTGRESQL, Kind
+from tests.databases.kind import Kind
+from tests.databases.kinds import MARIADB, MONGODB, MONGODB_CONCURRENT, POSTGRESQL, REDIS, REDIS_CLUSTER
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Adapter:
         return shared.emptied_database(self.database) if self.database else self.data(directory)
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether its database does concurrent updates right."""
+        return self.database is None or self.database.is_atomic
+
+    @property
     def is_here(self) -> bool:
         """Whether this machine has the database server that it needs."""
         return self.database is None or shared.of_this_run().missing(self.database) is None
@@ -44,11 +50,21 @@ def on_database(type: str, database: Kind) -> Adapter:
     return Adapter(database.name, type, lambda _: shared.new_database(database), shared=True, database=database)
 
 
-ADAPTERS: Final = (
-    Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
+SQL_ADAPTERS: Final = (
     Adapter("sqlite", "sqlite", lambda directory: nullcontext(f"sqlite:///{directory}/memoryd.db"), shared=True),
     on_database("postgresql", POSTGRESQL),
     on_database("mysql", MARIADB),
+)
+IN_THE_MAKING: Final = (
+    on_database("redis", REDIS),
+    on_database("redis", REDIS_CLUSTER),
+    on_database("mongodb", MONGODB),
+    on_database("mongodb", MONGODB_CONCURRENT),
+)
+"""Those that join the adapters as soon as they pass."""
+ADAPTERS: Final = (
+    Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
+    *SQL_ADAPTERS,
 )
 
 
@@ -61,5 +77,7 @@ def parameters(adapters: Iterable[Adapter]) -> list[ParameterSet]:
 
 
 EACH_ADAPTER: Final = parameters(ADAPTERS)
-EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared)
-"""For tests in which several servers have one database."""
+EACH_SQL_ADAPTER: Final = parameters(SQL_ADAPTERS)
+"""For tests about tables."""
+EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared and adapter.is_atomic)
+"""For tests in which several servers have one database, or one server ends in the middle of something."""

@@ -9,4 +9,4 @@ from tests.databases.shared import SharedServers, urls_of_environment
 
 if __name__ == "__main__":
     servers = SharedServers(Path(), urls_of_environment())
-    print(*(kind.packages for kind in KINDS if servers.missing(kind)))
+    print(*sorted({kind.packages for kind in KINDS if servers.missing(kind)} - {""}))

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.databases import shared
-from tests.databases.kinds import KINDS, Kind
+from tests.databases.kind import Kind
+from tests.databases.kinds import KINDS, SQL_KINDS
 from tests.databases.servers import OwnServer
 from tests.databases.shared import SharedServers, SharedServersHolder
 
 StartDatabaseServer = Callable[[Kind], OwnServer]
 
-ON_EACH_KIND: Final = [pytest.param(kind, id=kind.name, marks=kind.mark) for kind in KINDS]
-"""Parameters of a test that is about each kind of database server."""
+
+def on(kinds: Iterable[Kind]) -> list[ParameterSet]:
+    """Parameters of a test that is about each of some kinds of database servers."""
+    return [pytest.param(kind, id=kind.name, marks=kind.mark) for kind in kinds]
+
+
+ON_EACH_KIND: Final = on(KINDS)
+ON_EACH_SQL_KIND: Final = on(SQL_KINDS)
 
 _WORKER_INPUT: Final = "memoryd_databases"
 

@@ -10,30 +10,34 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
-from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
 
-from memoryd_server.stores.sql.schema import meta, metadata
-from tests.databases.kinds import KINDS, Kind
-from tests.databases.servers import DatabaseServer, execute, prepare, start_keeper, wait_until_it_answers
+from tests.databases.kind import Kind, is_served
+from tests.databases.kinds import KINDS
+from tests.databases.servers import (
+    DatabaseServer,
+    free_ports,
+    make_directory,
+    start_keeper,
+    unite,
+    wait_until_it_answers,
+)
 
 _END_SECONDS: Final = 60
 _POLL_SECONDS: Final = 0.02
 _LIFELINE: Final = "lifeline"
-_PORT: Final = "port"
-_TABLES: Final = [table.name for table in metadata.sorted_tables if table is not meta]
-"""All that tests fill. What belongs to the database itself stays."""
+_PORTS: Final = "ports"
+_UNITED: Final = "united"
+"""Names of files in a server's directory: its ports; the mark that its nodes are one server."""
 
 
 class SharedServers:
@@ -56,15 +60,12 @@ class SharedServers:
         """
         if kind.programs():
             return None
-        install = f"On Debian or Ubuntu: apt-get install {kind.packages}"
         if to_be_stopped:
-            return f"{kind.title} is not installed, which tests that stop it need. {install}"
-        if kind.name in self.given_urls or _is_open(kind.compose_url):
+            return f"{kind.title} is not installed, which tests that stop it need. {kind.how_to_install}"
+        if kind.name in self.given_urls or is_served(kind.compose_url):
             return None
-        return (
-            f"{kind.title} is missing. {install}. Elsewhere: docker compose -f tests/compose.yaml up --wait, or "
-            f"{kind.url_variable}={kind.compose_url}"
-        )
+        elsewhere = f"docker compose -f tests/compose.yaml up --wait, or {kind.url_variable}={kind.compose_url}"
+        return f"{kind.title} is missing. {kind.how_to_install}. Elsewhere: {elsewhere}"
 
     def require(self, kind: Kind, *, to_be_stopped: bool = False) -> None:
         """Where there is no such server, skips the test, or fails it if CI runs it."""
@@ -75,19 +76,22 @@ class SharedServers:
         """Has the server started, where it is one of ours and not yet started; does not wait for it."""
         if kind.name in self.given_urls or not kind.programs():
             return
-        directory = self.directory / kind.name
-        with (self.directory / f"{kind.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked(kind):
+            directory = self.directory / kind.name
             if directory.exists():
                 return
             directory.mkdir()
-            port = prepare(directory)
-            # Opening must not wait for a process that holds the other end, reading must: it ends when none does.
-            lifeline = os.open(self.directory / _LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
-            os.set_blocking(lifeline, True)
-            self._keepers.append(start_keeper(kind, directory, port, lifeline, subprocess.DEVNULL))
-            os.close(lifeline)
-            (directory / _PORT).write_text(str(port))
+            # Whoever runs the nodes has to reach their directories.
+            directory.chmod(0o711)
+            ports = free_ports(kind.nodes)
+            for port in ports:
+                make_directory(kind, directory / str(port))
+                # Opening must not wait for a process that holds the other end, reading must: it ends when none does.
+                lifeline = os.open(self.directory / _LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
+                os.set_blocking(lifeline, True)
+                self._keepers.append(start_keeper(kind, directory / str(port), port, lifeline, subprocess.DEVNULL))
+                os.close(lifeline)
+            (directory / _PORTS).write_text(" ".join(map(str, ports)))
 
     def server(self, kind: Kind) -> DatabaseServer:
         """The server of the kind; `require` says what happens where there is none."""
@@ -99,9 +103,8 @@ class SharedServers:
         """A database that nobody uses, emptied; a new one where there is none."""
         while self.used[kind]:
             url = self.used[kind].pop()
-            # One whose test left a lock behind is left alone.
-            with suppress(DBAPIError):
-                execute(url, kind.lock_limit, *(f"DELETE FROM {table}" for table in _TABLES))
+            # One that cannot be emptied is left alone.
+            if kind.empty(url):
                 return url
         return self._kept.enter_context(self.server(kind).new_database())
 
@@ -115,9 +118,22 @@ class SharedServers:
             return DatabaseServer(kind, self.given_urls.get(kind.name, kind.compose_url))
         self.start(kind)
         directory = self.directory / kind.name
-        server = DatabaseServer(kind, kind.local_url(int((directory / _PORT).read_text())))
-        wait_until_it_answers(server, directory)
+        ports = [int(port) for port in (directory / _PORTS).read_text().split()]
+        nodes = [directory / str(port) for port in ports]
+        with self._locked(kind):
+            if not (directory / _UNITED).exists():
+                unite(kind, ports, nodes)
+                (directory / _UNITED).touch()
+        server = DatabaseServer(kind, kind.local_url(ports))
+        wait_until_it_answers(server, nodes)
         return server
+
+    @contextmanager
+    def _locked(self, kind: Kind) -> Iterator[None]:
+        """For one process of the run at a time."""
+        with (self.directory / f"{kind.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 class SharedServersHolder(SharedServers):
@@ -140,7 +156,7 @@ class SharedServersHolder(SharedServers):
             keeper.wait(_END_SECONDS)
         # Those that workers started are not ours to wait for; they remove their directories when all is over.
         deadline = time.monotonic() + _END_SECONDS
-        while any((self.directory / kind.name).exists() for kind in KINDS) and time.monotonic() < deadline:
+        while any(nodes_in(self.directory)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -155,13 +171,9 @@ def is_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def _is_open(url: str) -> bool:
-    address = make_url(url)
-    try:
-        socket.create_connection((str(address.host), int(address.port or 0)), timeout=1).close()
-    except OSError:
-        return False
-    return True
+def nodes_in(directory: Path) -> Iterator[Path]:
+    """The data of servers, in the directory of a run, that are not yet removed."""
+    return directory.glob("*/*/")
 
 
 _of_this_run: list[SharedServers] = []

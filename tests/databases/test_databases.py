@@ -2,58 +2,116 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
-from sqlalchemy import make_url, text
+from redis.exceptions import MovedError
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.databases.kinds import KINDS, MARIADB, POSTGRESQL, Kind
-from tests.databases.plugin import ON_EACH_KIND, StartDatabaseServer
-from tests.databases.servers import execute
-from tests.databases.shared import new_database, of_this_run
+from tests.databases import mongodb, redis
+from tests.databases.kind import Kind, addresses, is_open
+from tests.databases.kinds import (
+    KINDS,
+    MARIADB,
+    MONGODB,
+    MONGODB_CONCURRENT,
+    POSTGRESQL,
+    REDIS,
+    REDIS_CLUSTER,
+)
+from tests.databases.plugin import ON_EACH_KIND, ON_EACH_SQL_KIND, StartDatabaseServer, on
+from tests.databases.redis import Redis
+from tests.databases.shared import emptied_database, new_database, nodes_in, of_this_run
+from tests.databases.sql import SqlKind, execute, with_driver
 
 ROOT: Final = Path(__file__).parents[2]
 WAIT_SECONDS: Final = 120
 
-CREATE: Final = "CREATE TABLE t (number INTEGER PRIMARY KEY)"
-INSERT: Final = "INSERT INTO t VALUES (1)"
-COUNT: Final = "SELECT COUNT(*) FROM t"
-
 on_each_kind = pytest.mark.parametrize("kind", ON_EACH_KIND)
+
+
+NUMBERS: Final = list(range(20))
+"""Enough that each master of a cluster gets some."""
+
+
+def add(kind: Kind, url: str, *numbers: int) -> None:
+    """Stores numbers in a database."""
+    if isinstance(kind, SqlKind):
+        inserts = [f"INSERT INTO t VALUES ({number})" for number in numbers]
+        execute(url, "CREATE TABLE IF NOT EXISTS t (number INTEGER)", *inserts)
+    elif isinstance(kind, Redis):
+        with redis.masters(url) as masters:
+            for number, master in itertools.product(numbers, masters):
+                with suppress(MovedError):
+                    master.set(f"{redis.prefix_of(url)}{number}", "")
+    else:
+        with mongodb.database_at(url) as database:
+            database["t"].insert_many([{"number": number} for number in numbers])
+
+
+def stored(kind: Kind, url: str) -> list[int]:
+    """The numbers in a database."""
+    if isinstance(kind, SqlKind):
+        return [number for (number,) in execute(url, "SELECT number FROM t ORDER BY number")]
+    if isinstance(kind, Redis):
+        return sorted(int(key.removeprefix(redis.prefix_of(url).encode())) for _, key in redis.keys(url))
+    with mongodb.database_at(url) as database:
+        return sorted(each["number"] for each in database["t"].find())
 
 
 @on_each_kind
 class TestANewDatabase:
     def test_is_empty_whatever_others_hold(self, kind: Kind) -> None:
         with new_database(kind) as first, new_database(kind) as second:
-            execute(first, CREATE, INSERT)
-            execute(second, CREATE)
-            assert execute(first, COUNT) == [(1,)]
-            assert execute(second, COUNT) == [(0,)]
+            add(kind, first, *NUMBERS)
+            add(kind, second, 100)
+            assert stored(kind, first) == NUMBERS
+            assert stored(kind, second) == [100]
 
-    async def test_goes_at_the_end_with_connections_that_are_in_the_middle_of_something(self, kind: Kind) -> None:
+    def test_is_gone_at_the_end(self, kind: Kind) -> None:
         with new_database(kind) as url:
-            execute(url, CREATE)
-            engine = create_async_engine(make_url(url).set(drivername=kind.driver))
-            connection = await engine.connect()
-            await connection.execute(text(INSERT))
-        with pytest.raises(DBAPIError):
-            execute(url, COUNT)
-        await connection.invalidate()
-        await connection.close()
-        await engine.dispose()
+            add(kind, url, *NUMBERS)
+        if isinstance(kind, SqlKind):
+            with pytest.raises(DBAPIError):
+                stored(kind, url)
+        else:
+            assert stored(kind, url) == []
+
+
+@pytest.mark.parametrize("kind", ON_EACH_SQL_KIND)
+async def test_a_database_goes_with_connections_that_are_in_the_middle_of_something(kind: SqlKind) -> None:
+    with new_database(kind) as url:
+        add(kind, url, 1)
+        engine = create_async_engine(with_driver(url))
+        connection = await engine.connect()
+        await connection.execute(text("INSERT INTO t VALUES (2)"))
+    with pytest.raises(DBAPIError):
+        stored(kind, url)
+    await connection.invalidate()
+    await connection.close()
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("kind", on([REDIS, REDIS_CLUSTER, MONGODB, MONGODB_CONCURRENT]))
+def test_an_emptied_database_holds_nothing_and_is_used_again(kind: Kind) -> None:
+    with emptied_database(kind) as url:
+        add(kind, url, *NUMBERS)
+    with emptied_database(kind) as again:
+        assert again == url
+        assert stored(kind, again) == []
 
 
 @POSTGRESQL.mark
@@ -77,13 +135,12 @@ class TestAServerOfATestsOwn:
     ) -> None:
         server = start_database_server(kind)
         with server.new_database() as url:
-            execute(url, CREATE)
-            for rows, end in enumerate((server.kill, server.stop), 1):
-                execute(url, f"INSERT INTO t VALUES ({rows})")
+            for number, end in enumerate((server.kill, server.stop), 1):
+                add(kind, url, number)
                 end()
                 assert not server.answers()
                 server.start()
-                assert execute(url, COUNT) == [(rows,)]
+                assert stored(kind, url) == [*range(1, number + 1)]
 
     def test_ends_with_the_process_that_started_it(self, kind: Kind) -> None:
         program = (
@@ -114,12 +171,12 @@ class TestARun:
             @pytest.mark.parametrize("kind", KINDS)
             def test(kind, number):
                 with new_database(kind) as url, open({str(found)!r}, "a") as file:
-                    print(make_url(url).port, shared.of_this_run().directory, file=file)
+                    print(addresses(url), shared.of_this_run().directory, sep=";", file=file)
             """,
             *("-n", "2"),
         )
-        assert "8 passed" in finished(run)
-        servers = {tuple(line.split()) for line in found.read_text().splitlines()}
+        assert f"{4 * len(KINDS)} passed" in finished(run)
+        servers = {tuple(line.split(";")) for line in found.read_text().splitlines()}
         assert len(servers) == len(KINDS)
         assert not any(Path(directory).exists() for _, directory in servers)
 
@@ -129,8 +186,9 @@ class TestARun:
             tmp_path,
             f"""
             def test():
-                with new_database(POSTGRESQL) as first, new_database(MARIADB) as second:
-                    open({str(found)!r}, "w").write(f"{{shared.of_this_run().directory}} {{first}} {{second}}")
+                with ExitStack() as databases:
+                    urls = [databases.enter_context(new_database(kind)) for kind in KINDS]
+                    open({str(found)!r}, "w").write(" ".join([str(shared.of_this_run().directory), *urls]))
                     os.kill(os.getpid(), 9)
             """,
         )
@@ -138,7 +196,7 @@ class TestARun:
         assert run.returncode == -signal.SIGKILL
         directory, *urls = found.read_text().split()
         until(lambda: not any(map(answers, urls)))
-        until(lambda: not any((Path(directory) / kind.name).exists() for kind in KINDS))
+        until(lambda: not any(nodes_in(Path(directory))))
         shutil.rmtree(directory)
 
     @pytest.mark.parametrize(("ci", "outcome"), [("", "2 skipped"), ("true", "2 failed")])
@@ -177,7 +235,8 @@ def start_run(directory: Path, tests: str, *arguments: str, **environment: str) 
     """Starts pytest on tests."""
     file = directory / "test_inner.py"
     file.write_text(
-        "import os\nimport pytest\nfrom sqlalchemy import make_url\nfrom tests.databases import shared\n"
+        "import os\nimport pytest\nfrom contextlib import ExitStack\nfrom sqlalchemy import make_url\n"
+        "from tests.databases import shared\nfrom tests.databases.kind import addresses\n"
         "from tests.databases.kinds import *\nfrom tests.databases.shared import new_database\n"
         + textwrap.dedent(tests)
     )
@@ -202,10 +261,8 @@ def finished(run: subprocess.Popen[str]) -> str:
 
 
 def answers(url: str) -> bool:
-    """Whether a server takes connections at the address of a URL."""
-    address = make_url(url)
-    with socket.socket() as probe:
-        return probe.connect_ex((str(address.host), int(address.port or 0))) == 0
+    """Whether anything takes connections at the addresses of a URL."""
+    return any(map(is_open, addresses(url)))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import make_url
 
-from tests.databases.servers import execute
+from tests.databases.sql import execute
 
 _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",

@@ -26,8 +26,8 @@ from memoryd.v1 import store_service_pb2 as stores
 from memoryd.v1 import window_service_pb2 as window
 from memoryd.v1.policy_pb2 import WindowOptions
 from tests.conftest import StartServer
-from tests.databases.kinds import Kind
-from tests.databases.plugin import ON_EACH_KIND, StartDatabaseServer
+from tests.databases.kind import Kind
+from tests.databases.plugin import ON_EACH_SQL_KIND, StartDatabaseServer
 from tests.databases.servers import OwnServer
 from tests.servers import MEMORYD, memoryd_environment
 from tests.service.test_rebirth import wait_for
@@ -186,7 +186,7 @@ def is_reachable(stubs: Stubs) -> bool:
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-@pytest.mark.parametrize("kind", ON_EACH_KIND)
+@pytest.mark.parametrize("kind", ON_EACH_SQL_KIND)
 def test_an_outage_is_told_and_survived(
     start_database_server: StartDatabaseServer, start_server: StartServer, kind: Kind, outage: str
 ) -> None:
@@ -236,7 +236,7 @@ def check_stored(stubs: Stubs, load: Load) -> None:
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-@pytest.mark.parametrize("kind", ON_EACH_KIND)
+@pytest.mark.parametrize("kind", ON_EACH_SQL_KIND)
 def test_a_server_whose_database_is_away_says_so_and_does_not_start(
     start_database_server: StartDatabaseServer, kind: Kind, outage: str
 ) -> None:

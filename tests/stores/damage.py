@@ -8,7 +8,7 @@ from contextlib import closing
 from sqlalchemy import make_url
 
 from memoryd_server.stores.records import SessionKey
-from tests.databases.servers import execute
+from tests.databases.sql import execute
 
 
 def damage_record(url: str, key: SessionKey) -> None:

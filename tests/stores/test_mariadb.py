@@ -32,8 +32,8 @@ from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection
 from memoryd_server.stores.sql.mariadb_texts import in_packets, literal
 from tests.databases.kinds import MARIADB
 from tests.databases.plugin import StartDatabaseServer
-from tests.databases.servers import execute
 from tests.databases.shared import new_database
+from tests.databases.sql import execute
 from tests.stores.builders import BOTH, USABLE, Session, birth, born, call, change_of, lookup, message, orphan
 from tests.stores.counting_proxy import counting_proxy
 

@@ -27,13 +27,12 @@ from memoryd_server.stores.records import (
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.schema import REVISION_TABLE, metadata
-from tests.adapters import EACH_SHARED_ADAPTER, Adapter
-from tests.databases.kinds import KINDS
-from tests.databases.servers import execute
+from tests.adapters import EACH_SQL_ADAPTER, Adapter
+from tests.databases.sql import execute, with_driver
 from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message, new_record, seqs
 from tests.stores.conftest import OpenStore
 
-pytestmark = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER, indirect=True)
+pytestmark = pytest.mark.parametrize("adapter", EACH_SQL_ADAPTER, indirect=True)
 
 
 @pytest.fixture
@@ -67,8 +66,7 @@ async def make_schema(url: str, revision: str) -> None:
             upgrade(connection, revision)
         engine.dispose()
         return
-    driver = next(kind.driver for kind in KINDS if kind.driver.startswith(make_url(url).get_backend_name()))
-    async_engine = create_async_engine(make_url(url).set(drivername=driver), poolclass=NullPool)
+    async_engine = create_async_engine(with_driver(url), poolclass=NullPool)
     async with async_engine.begin() as async_connection:
         await async_connection.run_sync(upgrade, revision)
     await async_engine.dispose()

@@ -26,8 +26,8 @@ from memoryd_server.stores.sql.postgresql import (
 from memoryd_server.stores.sql.statements import ListStatement, Statements
 from memoryd_server.stores.sql.tails import Asked
 from tests.databases.kinds import POSTGRESQL
-from tests.databases.servers import execute
 from tests.databases.shared import new_database
+from tests.databases.sql import execute
 from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, orphan
 
 pytestmark = POSTGRESQL.mark

@@ -1,4 +1,4 @@
-"""What the stores on database servers do alike: round trips, commits, outages, cancellation, connections, errors."""
+"""What the stores on SQL servers do alike: round trips, commits, outages, cancellation, connections, errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from memoryd_server.stores.records import SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import mariadb, postgresql, served
 from memoryd_server.stores.sql.served import ServedStore
-from tests.databases.kinds import MARIADB, POSTGRESQL, Kind
-from tests.databases.plugin import ON_EACH_KIND, StartDatabaseServer
-from tests.databases.servers import execute
+from tests.databases.kinds import MARIADB, POSTGRESQL
+from tests.databases.plugin import ON_EACH_SQL_KIND, StartDatabaseServer
 from tests.databases.shared import new_database
+from tests.databases.sql import SqlKind, execute
 from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, result
 from tests.stores.counting_proxy import CountingProxy, counting_proxy
 
@@ -28,15 +28,15 @@ PLENTY = 1 << 20
 MODULES = {POSTGRESQL: postgresql, MARIADB: mariadb}
 
 
-@pytest.fixture(params=ON_EACH_KIND)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each kind of database server in turn."""
-    found: Kind = request.param
+@pytest.fixture(params=ON_EACH_SQL_KIND)
+def kind(request: pytest.FixtureRequest) -> SqlKind:
+    """Each kind of SQL server in turn."""
+    found: SqlKind = request.param
     return found
 
 
 @pytest.fixture
-def url(kind: Kind) -> Iterator[str]:
+def url(kind: SqlKind) -> Iterator[str]:
     with new_database(kind) as url:
         yield url
 
@@ -234,7 +234,7 @@ class TestCommits:
 
 class TestOutage:
     async def test_calls_in_between_fail_and_everything_works_again_without_a_restart(
-        self, kind: Kind, start_database_server: StartDatabaseServer
+        self, kind: SqlKind, start_database_server: StartDatabaseServer
     ) -> None:
         server = start_database_server(kind)
         with server.new_database() as url:
@@ -253,7 +253,7 @@ class TestOutage:
             await store.close()
 
     async def test_a_read_on_connections_that_a_restart_ended_does_not_fail(
-        self, kind: Kind, start_database_server: StartDatabaseServer
+        self, kind: SqlKind, start_database_server: StartDatabaseServer
     ) -> None:
         server = start_database_server(kind)
         with server.new_database() as url:
@@ -266,7 +266,7 @@ class TestOutage:
             await store.close()
 
     async def test_a_silent_database_is_given_up_soon_and_used_again_when_it_speaks(
-        self, kind: Kind, url: str, monkeypatch: pytest.MonkeyPatch
+        self, kind: SqlKind, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with counting_proxy(url) as (proxy, through):
             store = await opened(through)
@@ -287,12 +287,12 @@ class TestOutage:
             await store.close()
 
     async def test_a_database_that_was_made_anew_is_told_and_used_when_its_tables_are_there(
-        self, kind: Kind, store: ServedStore[Any], url: str
+        self, kind: SqlKind, store: ServedStore[Any], url: str
     ) -> None:
         await store.ping()
         address = make_url(url)
         drop = f"DROP DATABASE {address.database}" + (" WITH (FORCE)" if kind is POSTGRESQL else "")
-        administrator = kind.local_url(address.port or 0)
+        administrator = kind.local_url([address.port or 0])
         execute(administrator, drop, kind.create_statement(str(address.database)))
         for work in (store.ping, store.ping, lambda: store.load(KEY), lambda: store.commit([birth(KEY)])):
             with pytest.raises(StoreUnavailable, match="tables of memoryd are gone"):

@@ -33,8 +33,9 @@ Store = Annotated[
     typer.Option(
         metavar="NAME=URL",
         help="A store: sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host/database, "
-        "mysql://user:password@host/database or memory://. Repeatable. Others on this machine see what flags say: give "
-        "a URL with a password by the environment or by the file.",
+        "mysql://user:password@host/database, redis://host:6379/0, mongodb://user:password@host/database or memory://. "
+        "Repeatable. Others on this machine see what flags say: give a URL with a password by the environment or by "
+        "the file.",
     ),
 ]
 DefaultStore = Annotated[str | None, typer.Option(metavar="NAME", help="The store of requests that name none.")]

@@ -28,7 +28,9 @@ class Capability(_message.Message):
     SUPPORTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The power's name, for example `shared` (several servers may use the store at once)."""
+    """The power's name: `shared` (several servers may use the store at once) or `durable` (what was acknowledged survives a
+    loss of power). More may come.
+    """
     supported: _builtins.bool
     """Whether the store has it."""
     reason: _builtins.str
@@ -63,11 +65,13 @@ class Store(_message.Message):
     name: _builtins.str
     """The name in the server's settings."""
     type: _builtins.str
-    """The kind: `in_memory`, `sqlite`, `postgresql` or `mysql` (MariaDB too)."""
+    """The kind: `in_memory`, `sqlite`, `postgresql`, `mysql` (MariaDB too), `redis` or `mongodb`."""
     reachable: _builtins.bool
     """Whether it answered just now, within 2 seconds."""
     durable: _builtins.bool
-    """Whether what was acknowledged survives the loss of the server's process and of its machine's power."""
+    """Whether what was acknowledged survives the loss of the server's process and of its machine's power. Where it does not,
+    the capability `durable` says why.
+    """
     default: _builtins.bool
     """Whether requests without the metadata key `memoryd-store` use it."""
     @_builtins.property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from memoryd import MemoryClient, StoreUnknown, user
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import store_service_pb2 as stores
+from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.wire import STORE_METADATA, Stubs, new_key, refused, text
 
@@ -119,6 +121,25 @@ def test_an_unknown_store_is_refused_with_the_known_ones(both: Stubs, agent: str
         assert "'mian'" in refusal.text
         assert "main, scratch" in refusal.text
     assert refused(lambda: both.session(key)).reason == "SESSION_NOT_FOUND"
+
+
+def test_a_store_that_goes_away_leaves_the_others_alone(start_server: StartServer, tmp_path: Path, agent: str) -> None:
+    file = tmp_path / "main.db"
+    server = start_server(
+        "--store", f"main=sqlite:///{file}", "--store", "scratch=memory://", "--default-store", "main"
+    )
+    key = new_key(agent)
+    with Stubs(server.address) as stubs:
+        stubs.append(key, text("one"))
+        file.unlink()
+        request = history.AppendMessagesRequest(session=key, messages=[text("two")])
+        refusal = refused(lambda: stubs.histories.AppendMessages(request))
+        stubs.append(key, text("two"), metadata=SCRATCH)
+        found = stubs.stores.ListStores(stores.ListStoresRequest()).stores
+
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
+    assert refusal.metadata["store"] == "main"
+    assert [(store.name, store.reachable) for store in found] == [("main", False), ("scratch", True)]
 
 
 def test_the_sdk_picks_a_store(two_stores: ServerProcess, agent: str) -> None:

@@ -27,6 +27,12 @@ SECRET = "hunter2"
             "mysql://ann@host/db?auth_token=hunter2&api_secret=hunter2",
             "mysql://ann@host/db?auth_token=***&api_secret=***",
         ),
+        ("redis://:hunter2@a:7001,b:7002/0", "redis://:***@a:7001,b:7002/0"),
+        ("mongodb://ann:hunter2@a:1,b:2/db?w=majority", "mongodb://ann:***@a:1,b:2/db?w=majority"),
+        (
+            "mongodb://a/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2&tlsCertificateKeyFilePassword=hunter2",
+            "mongodb://a/?authMechanismProperties=***&tlsCertificateKeyFilePassword=***",
+        ),
     ],
 )
 def test_of_a_url_only_its_secrets_are_masked(url: str, shown: str) -> None:
@@ -45,6 +51,8 @@ def test_of_a_url_only_its_secrets_are_masked(url: str, shown: str) -> None:
         "postgresql://ann:hunter2",
         "postgresql://ann:hunter2/db",
         "postgresql:/ann:hunter2@host/db",
+        "redis://ann:1,hunter2",
+        "redis://ann:1,hunter2/0",
         "postgresql:ann:hunter2@host/db",
         "post gresql://ann:hunter2@host/db",
         "ann:hunter2@host/db",
@@ -64,6 +72,8 @@ def test_a_url_that_is_not_well_formed_shows_no_secret_either(url: str) -> None:
         "postgresql://ann@host:5432/db?application_name=memoryd",
         "postgresql://ann@[::1]:5432/db",
         "postgresql://[::1]:5432/db?search_path=a:b",
+        "redis://a.example:7001,b-2.example:7002,127.0.0.1:7003/0",
+        "mongodb://ann@a:1,b:2?x=y",
         "main",
     ],
 )

@@ -9,10 +9,11 @@ from urllib.parse import unquote
 MASK: Final = "***"
 """What stands for a secret."""
 
-_SECRET_KEYS: Final = re.compile(r"pass|pw|secret|token|key|credential", re.IGNORECASE)
+_SECRET_KEYS: Final = re.compile(r"pass|pw|secret|token|key|credential|mechanismproperties", re.IGNORECASE)
 """In the names of options whose values may be secrets, or lead to them."""
 
-_PORT: Final = re.compile(r"\d*(?![^/?])")
+_PORT: Final = re.compile(r"\d*(,[a-z0-9.-]+:\d+)*(?![^/?])", re.IGNORECASE)
+"""A port, behind which a cluster's other hosts may follow, each with its own."""
 _SCHEME: Final = re.compile(r"[a-z0-9+.-]+://", re.IGNORECASE)
 
 

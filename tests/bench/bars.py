@@ -15,10 +15,12 @@ _FLOOR_RATIOS: Final = {
     ("load_window_20", "sqlite"): 1.5,
     ("load_window_20", "postgresql"): 2.0,
     ("load_window_20", "mariadb"): 2.5,
+    ("load_window_20", "redis"): 1.8,
     ("append_1", "in_memory"): 1.4,
     ("append_1", "sqlite"): 2.0,
     ("append_1", "postgresql"): 2.2,
     ("append_1", "mariadb"): 3.0,
+    ("append_1", "redis"): 2.0,
 }
 """How much of the floor's p50 an operation may take, for one caller."""
 
@@ -33,6 +35,9 @@ _CROWDED_OVER_ALONE: Final = 1.2
 
 _SQLITE_APPENDS_OVER_FLOOR: Final = 0.4
 """How much of the floor's calls a second durable appends reach at least, for many callers on sessions of their own."""
+
+_WITHOUT_BARS: Final = "mongodb"
+"""The server that stands in for it tells nothing about the time that MongoDB takes."""
 
 _MEMORY_MB: Final = 220
 _MEMORY_GROWTH_MB: Final = 20
@@ -68,7 +73,7 @@ def bars_of(result: CaseResult) -> Iterator[Bar]:
     """The bars of one case."""
     what = f"{result.operation}, {result.callers} callers" if result.callers > 1 else result.operation
     yield Bar(result.store, f"{what}: floor over bare", result.floor.p50_over(result.bare), _FLOOR_OVER_BARE)
-    if result.callers == 1:
+    if result.callers == 1 and result.store != _WITHOUT_BARS:
         yield from _bars_of_one_caller(result)
     elif result.store == "sqlite" and result.operation == "append_1":
         for subject, measured in result.subjects.items():

@@ -109,7 +109,7 @@ class Case:
 def cases(store: str, options: Options) -> Iterator[Case]:
     """All cases of a store. Those that only read come first: appended messages would change what is read."""
     for operation in sorted(map(operations.ALL.__getitem__, options.operations), key=lambda one: one.appends):
-        for callers in options.callers:
+        for callers in options.callers_on(store):
             yield Case(store, operation, callers, list(_subjects(store, operation, callers, options)))
 
 
@@ -131,12 +131,12 @@ def _subjects(store: str, operation: Operation, callers: int, options: Options) 
         yield Subject(f"{operation.name}_among_{options.others_on(store)}", session.length, (session,), CROWDED)
 
 
-async def warm_up(server: grpc.aio.Channel, options: Options) -> None:
+async def warm_up(server: grpc.aio.Channel, store: str, options: Options) -> None:
     """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
     while it serves."""
     key = sessions.warm_up_session(options).key
     for operation in map(operations.ALL.__getitem__, options.operations):
-        writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers))]
+        writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers_on(store)))]
         requests = [partial(operation.request, key, writer) for writer in writers]
         side = Side(_callable(server, operation.method, operation), requests, operation.check)
         await run_slice(side, options.warm_up_seconds, Round())

@@ -18,7 +18,7 @@ class Row(msgspec.Struct, frozen=True):
     """One line of `bench.json`."""
 
     store: str
-    """`in_memory` or `sqlite`; `…/floor` for the floor of an operation on that store's server."""
+    """One of `options.STORES`; `…/floor` for the floor of an operation on that store's server."""
     op: str
     history: int
     """Messages of the history; 0 where none is read."""

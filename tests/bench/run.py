@@ -17,12 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.bench import sessions
 from tests.bench.bars import Bar, Memory, bars_of, bars_of_memory
 from tests.bench.cases import CaseResult, cases, warm_up
+from tests.bench.databases import SERVERS
 from tests.bench.options import Options
 from tests.bench.processes import ServerProcess, run_to_end, serving
 from tests.bench.profiling import profile
 from tests.bench.report import Row, Summary, rows_of, show, write
 from tests.bench.settings import CROWDED
-from tests.databases.kinds import KINDS
 from tests.databases.servers import OwnServer
 
 _ON_DISK: Final = Path("/var/tmp")
@@ -84,7 +84,7 @@ async def _prepared(options: Options, console: Console) -> AsyncIterator[Prepare
 
 def _counter(prepared: Prepared, options: Options, verb: str) -> Callable[[str], None]:
     """What tells of each case that is done."""
-    total = len(prepared.servers) * len(options.operations) * len(options.callers)
+    total = sum(len(options.operations) * len(options.callers_on(store)) for store in prepared.servers)
     task = prepared.progress.add_task(verb, total=total)
     return lambda name: prepared.progress.update(task, advance=1, description=f"{verb} {name}")
 
@@ -133,8 +133,7 @@ def _databases(store: str, directory: Path, stack: AsyncExitStack) -> Sequence[s
         return ("memory://",)
     if store == "sqlite":
         return [f"sqlite:///{directory.absolute()}/{name}.db" for name in ("measured", CROWDED)]
-    (kind,) = (kind for kind in KINDS if kind.name == store)
-    server = stack.enter_context(OwnServer(kind, _ON_DISK))
+    server = stack.enter_context(OwnServer(SERVERS[store], _ON_DISK))
     return [stack.enter_context(server.new_database()) for _ in range(2)]
 
 
@@ -151,7 +150,7 @@ async def _measure(
 ) -> tuple[list[CaseResult], Memory]:
     after_start = server.memory_mb()
     async with _channel(server) as channel, _channel(bare) as bare_channel:
-        await warm_up(channel, options)
+        await warm_up(channel, store, options)
         before = server.memory_mb()
         results = []
         for case in cases(store, options):

@@ -73,7 +73,7 @@ def crowded_session(options: Options, store: str) -> SessionPlan:
 
 def needed(options: Options, store: str) -> list[SessionPlan]:
     """All sessions of a run on a store, short ones first."""
-    writers = max(options.callers) if options.appends else 1
+    writers = max(options.callers_on(store)) if options.appends else 1
     plans = {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
     plans.add(warm_up_session(options))
     if OPERATION_PAST_ENDINGS in options.operations:

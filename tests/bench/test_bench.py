@@ -22,7 +22,7 @@ from tests.bench.operations import WrongAnswer
 from tests.bench.options import OPERATIONS, STORES, Options
 from tests.bench.report import bars_file
 from tests.bench.run import run
-from tests.databases.kinds import MARIADB, POSTGRESQL
+from tests.databases.kinds import MARIADB, MONGODB, POSTGRESQL, REDIS
 
 KEYS = {"store", "op", "history", "callers", "p50_ms", "p99_ms", "ops_per_s", "floor_ratio"}
 PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
@@ -30,6 +30,8 @@ PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
 
 @POSTGRESQL.mark
 @MARIADB.mark
+@REDIS.mark
+@MONGODB.mark
 async def test_a_run_measures_every_operation_on_every_store_and_finds_every_answer_right(tmp_path: Path) -> None:
     """WrongAnswer would end the run: each single answer is checked."""
     options = Options(

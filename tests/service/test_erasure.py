@@ -22,7 +22,7 @@ from memoryd.v1 import session_pb2 as session
 from tests.adapters import EACH_SHARED_ADAPTER, Adapter
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
-from tests.service.database_scan import Contents, count_of, table_names
+from tests.service.database_scan import Contents, size_of
 from tests.service.test_rebirth import fork, rewind, said, wait_for, wait_until_gone
 from tests.service.wire import Stubs, new_key, refusal_of, refused, text
 
@@ -30,6 +30,10 @@ MARKER: Final = "Pl4ntedM4rker"
 USER: Final = f"user {MARKER}"
 OTHERS: Final = (USER.swapcase(), "somebody else", "")
 """Users of other sessions; the last one is nobody."""
+
+BATCH: Final = 256
+FILLING: Final = "x" * 200
+"""Of each message of a long session, and of nothing else."""
 
 
 @dataclass(frozen=True)
@@ -237,27 +241,22 @@ def test_what_an_earlier_life_held_goes_and_the_next_life_of_another_stays(
 def test_a_fork_that_died_half_way_goes_too(database: Database, on_database: Stubs) -> None:
     """Its server is killed while it copies. The copies are nobody's session, and the user's all the same."""
     source = session.SessionKey(agent="agent", session_id=f"source {MARKER}")
-    for number in range(40):
-        batch = [text(f"{MARKER} {number}/{place} " + "x" * 200) for place in range(256)]
-        on_database.append(source, *batch, create=owned())
-    stored = message_rows(database.url)
+    for _ in range(40):
+        on_database.append(source, *(text(f"{MARKER} {FILLING}") for _ in range(BATCH)), create=owned())
+    stored = Contents(database.url).count_of(FILLING.encode())
+    size = size_of(database.url)
     mortal = database.start()
     with Stubs(mortal.address) as stubs, ThreadPoolExecutor(1) as threads:
         forking = threads.submit(fork, stubs, source, session.SessionKey(agent="agent", session_id=f"fork {MARKER}"))
-        wait_for(lambda: message_rows(database.url) > stored or forking.done())
+        wait_for(lambda: size_of(database.url) >= size + BATCH or forking.done())
         mortal.kill()
         assert isinstance(forking.exception(), grpc.RpcError)
-    copied = message_rows(database.url) - stored
+    copied = Contents(database.url).count_of(FILLING.encode()) - stored
     assert 0 < copied < stored
 
     erased = erase(on_database)
     assert Contents(database.url).places_of(MARKER.encode()) == []
     assert (erased.erased_session_count, erased.erased_message_count) == (1, stored + copied)
-
-
-def message_rows(url: str) -> int:
-    (table,) = [name for name in table_names(url) if name.endswith("messages")]
-    return count_of(url, table)
 
 
 def test_appends_that_go_on_are_erased_or_come_later(database: Database, on_database: Stubs) -> None:

@@ -124,7 +124,7 @@ class MariaDB(SqlKind):
         return find_programs("mariadb-install-db", "mariadbd", before_path=outside_of_path)
 
     def make_command(self, programs: Sequence[Path], data: Path) -> list[str]:
-        access = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        access = ["--auth-root-authentication-method=normal", "--skip-test-db", f"--tmpdir={data.parent}"]
         return [str(programs[0]), "--no-defaults", f"--datadir={data}", *access]
 
     def serve_command(self, programs: Sequence[Path], data: Path, port: int) -> list[str]:

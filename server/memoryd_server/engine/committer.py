@@ -61,6 +61,8 @@ class _Ticket(Generic[Answer]):
     done: asyncio.Future[Answer]
     expired_too: bool = False
     """Whether its plan is given the record of a session whose time is over, rather than none."""
+    unborn: bool = False
+    """Whether its plan may rest on there being no session, without a read."""
     fresh: bool = False
     """Whether it must be planned on what the store holds now."""
     attempts: int = 0
@@ -152,13 +154,14 @@ class Committer:
         ids: Sequence[tuple[LookupKind, str]] = (),
         deadline: float | None = None,
         expired_too: bool = False,
+        unborn: bool = False,
     ) -> Answer:
         """Makes the change that `plan` plans, and returns its answer once the store holds it.
 
         `weight`: bytes of its messages. `ids`: the look-ups that it adds. `deadline`: `time.monotonic()` seconds, until
         when conflicts are tried again. `expired_too`: whether the plan sees a session whose time is over; for others
-        there is none, and what they give birth to takes its place. A cancelled call's change is made whole or not at
-        all.
+        there is none, and what they give birth to takes its place. `unborn`: whether the caller has just seen that
+        there is no session, which spares a read. A cancelled call's change is made whole or not at all.
 
         Raises: what the plan raises; RequestError CONTENTION; NotAdopted; StoreUnavailable.
         """
@@ -171,6 +174,7 @@ class Committer:
             patience if deadline is None else min(deadline - LAST_WORD_SECONDS, patience),
             asyncio.get_running_loop().create_future(),
             expired_too,
+            unborn,
         )
         self._waiting.append(ticket)
         self._take_off()
@@ -264,7 +268,8 @@ class Committer:
         needed = {
             key: [ticket for ticket in tickets if ticket.fresh]
             for key, tickets in by_session.items()
-            if self.records.get(key) is None or any(ticket.fresh for ticket in tickets)
+            if any(ticket.fresh for ticket in tickets)
+            or (self.records.get(key) is None and not all(ticket.unborn for ticket in tickets))
         }
         if not needed:
             return {}
@@ -360,6 +365,7 @@ class Committer:
 
     def _retry_later(self, ticket: _Ticket[Any]) -> None:
         ticket.attempts += 1
+        ticket.unborn = False
         # On the record that came with the first conflict it goes on at once: that is as new as can be.
         at_once = ticket.attempts == 1 and self.records.get(ticket.key) is not None
         longest = 0.0 if at_once else min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**ticket.attempts)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from memoryd_server import limits
 from memoryd_server.engine import changes, pairing, replay
 from memoryd_server.engine.changes import Counts, RequestMark
@@ -22,10 +20,17 @@ from memoryd_server.engine.incoming import check_key, check_text
 from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.rewinding import read_newest
 from memoryd_server.engine.runtime import Runtime
+from memoryd_server.engine.staging import (
+    SourceChanged,
+    Staging,
+    history,
+    is_same_history,
+    message_lookups,
+    staging,
+)
 from memoryd_server.engine.steadiness import until_steady
-from memoryd_server.stores.base import MessageQuery, StagingLost
+from memoryd_server.stores.base import StagingLost
 from memoryd_server.stores.records import (
-    Lookup,
     LookupKind,
     OpenState,
     Record,
@@ -112,30 +117,26 @@ def _answer(counts: Counts) -> tuple[int, int]:
 
 async def _copy(runtime: Runtime, request: Fork, mark: RequestMark | None, deadline: float | None) -> Counts:
     owner = await _load(runtime, request.source)
-    staging = await runtime.store.begin_staging(request.target.tenant, owner.user_id, _due(runtime))
-    adopted = False
     try:
-        plan = await until_steady(request.source, lambda: _plan(runtime, request, owner.user_id), deadline)
-        fork = await _stage(runtime, request.source, plan, staging)
-        if await _changed(runtime, request.source, plan.source):
-            raise _interrupted()
-        counts = await runtime.committer.run(
-            request.target,
-            lambda record, known: changes.plan_fork(
-                record, request.target, fork, staging, mark, known, runtime.clock.now()
-            ),
-            ids=mark.ids if mark else (),
-            deadline=deadline,
-        )
-        adopted = True
-        return counts
-    except StagingLost as error:
+        async with staging(runtime, request.target.tenant, owner.user_id) as staged:
+            plan = await until_steady(request.source, lambda: _plan(runtime, request, owner.user_id), deadline)
+            fork = await _stage(runtime, request.source, plan, staged)
+            if await _changed(runtime, request.source, plan.source):
+                raise _interrupted()
+            counts = await runtime.committer.run(
+                request.target,
+                lambda record, known: changes.plan_fork(
+                    record, request.target, fork, staged.name, mark, known, runtime.clock.now()
+                ),
+                ids=mark.ids if mark else (),
+                deadline=deadline,
+            )
+            staged.adopted = True
+            return counts
+    except (SourceChanged, StagingLost) as error:
         raise _interrupted() from error
     except NotAdopted as error:
         raise (session_exists(*request.target[1:]) if error.taken else _interrupted()) from error
-    finally:
-        if not adopted:
-            await runtime.store.end_staging(staging)
 
 
 async def _load(runtime: Runtime, key: SessionKey) -> Record:
@@ -179,30 +180,14 @@ def _through(request: Fork) -> int:
     return (1 << 62) if request.through_seq is None else request.through_seq
 
 
-async def _stage(runtime: Runtime, key: SessionKey, plan: _Plan, staging: str) -> Record:
-    """Copies the messages. Returns: the fork's record with their counts. Raises: RequestError FORK_INTERRUPTED."""
+async def _stage(runtime: Runtime, key: SessionKey, plan: _Plan, staged: Staging) -> Record:
+    """Copies the messages. Returns: the fork's record with their counts. Raises: SourceChanged, StagingLost."""
     source, fork = plan.source, plan.fork
     counts = _Counts()
-    low = source.first_seq
-    while low <= fork.last_seq:
-        page = await runtime.sessions.list_messages(
-            key,
-            MessageQuery(
-                low, fork.last_seq, descending=False, limit=limits.STAGING_BATCH, bytes=limits.MAX_GROUP_COMMIT_BYTES
-            ),
-        )
-        if page is None or (page.record.incarnation, page.record.epoch) != (source.incarnation, source.epoch):
-            raise _interrupted()
-        messages = [
-            msgspec.structs.replace(message, usability=Usability.OPEN) if message.head in plan.open_heads else message
-            for message in page.messages
-        ]
-        lookups = await _lookups(runtime, key, messages)
-        await runtime.store.stage(staging, messages, lookups, _due(runtime))
+    pages = history(runtime.sessions, key, source, source.first_seq, fork.last_seq, open_heads=plan.open_heads)
+    async for messages in pages:
+        await staged.add(messages, await message_lookups(runtime.store, key, messages))
         counts.add(messages)
-        if not page.more:
-            break
-        low = page.messages[-1].seq + 1
     return replace(
         fork,
         messages=counts.messages,
@@ -233,25 +218,11 @@ class _Counts:
             self.orphan_messages += message.usability == Usability.ORPHAN
 
 
-async def _lookups(runtime: Runtime, key: SessionKey, messages: Sequence[StoredMessage]) -> Sequence[Lookup]:
-    """The look-ups of messages: ids find them in the fork, and a repeated append to it is recognized."""
-    seq_of = {message.id: message.seq for message in messages}
-    found = await runtime.store.find(key, LookupKind.MESSAGE, list(seq_of))
-    return [
-        lookup for lookup in found if any(appended.seq == seq_of[lookup.id] for appended in replay.answer_of(lookup))
-    ]
-
-
 async def _changed(runtime: Runtime, key: SessionKey, source: Record) -> bool:
     loaded = await runtime.sessions.load(key)
     if loaded is None:
         return True
-    now = loaded.record
-    return (now.incarnation, now.epoch, now.user_id) != (source.incarnation, source.epoch, source.user_id)
-
-
-def _due(runtime: Runtime) -> int:
-    return runtime.clock.now() + limits.STAGING_SECONDS * 1_000_000
+    return not is_same_history(loaded.record, source) or loaded.record.user_id != source.user_id
 
 
 def _interrupted() -> RequestError:

@@ -111,6 +111,16 @@ def answer_of(found: Lookup) -> tuple[Appended, ...]:
     return _ANSWER.decode(found.answer)
 
 
+def message_ids(found: Lookup) -> Sequence[str]:
+    """The messages that an id stands for; none when it is that of a request that appended nothing."""
+    if found.kind is LookupKind.MESSAGE:
+        return (found.id,)
+    try:
+        return [appended.id for appended in answer_of(found)]
+    except msgspec.ValidationError:  # Counts.
+        return ()
+
+
 def first_answer(
     messages: Sequence[IncomingMessage],
     digests: Sequence[Digests],

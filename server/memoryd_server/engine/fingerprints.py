@@ -1,0 +1,107 @@
+"""Digests of whole sessions, by which a copy is verified: equal ones mean that every read answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from memoryd_server import limits
+from memoryd_server.engine.staging import Reads, SourceChanged
+from memoryd_server.stores.base import HistoryStore, MessageQuery
+from memoryd_server.stores.records import Lookup, Record, SessionKey, decode_record, encode_record, replace
+
+PAGE: Final = 1_000
+"""Messages or look-ups that are read at once."""
+
+_ENCODER: Final = msgspec.json.Encoder()
+_MODULUS: Final = 1 << 256
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """SHA-256 digests of a session's parts."""
+
+    record: Record
+    """With which the parts were read."""
+    settled: bytes
+    """Of the record, but for what each store does by itself: its version and what it has purged."""
+    messages: bytes
+    """Of all messages, by seq, with all that is stored of them."""
+    lookups: bytes
+    """Of all look-ups of the session's name, in any order."""
+
+    @property
+    def digest(self) -> bytes:
+        """Of the whole session."""
+        return sha256(self.settled + self.messages + self.lookups).digest()
+
+
+async def take_fingerprint(
+    store: HistoryStore,
+    reads: Reads,
+    key: SessionKey,
+    record: Record,
+    read: Callable[[int], None] = lambda _: None,
+) -> Fingerprint:
+    """The fingerprint of a session whose record was just read. Costs O(history), in pages.
+
+    `reads` is the store, or what a caller may see of it. `read` is told of messages, page by page.
+
+    Raises: SourceChanged when the session changes meanwhile; StoreUnavailable.
+    """
+    lookups = _Multiset()
+    after = ""
+    while True:
+        page = await store.list_lookups(key, PAGE, after)
+        lookups.add(page.lookups)
+        after = page.after
+        if not after:
+            break
+    messages = sha256()
+    low, more = 1, True
+    while more:
+        # At least one page, which tells whether all this was of one state.
+        query = MessageQuery(
+            low, max(low, record.last_seq), descending=False, limit=PAGE, bytes=limits.MAX_GROUP_COMMIT_BYTES
+        )
+        found = await reads.list_messages(key, query)
+        if found is None or (found.record.incarnation, found.record.version) != (record.incarnation, record.version):
+            raise SourceChanged
+        messages.update(_ENCODER.encode_lines(found.messages))
+        read(len(found.messages))
+        more = found.more
+        if more:
+            low = found.messages[-1].seq + 1
+    return Fingerprint(record, sha256(settled(record)).digest(), messages.digest(), lookups.digest())
+
+
+def settled(record: Record) -> bytes:
+    """What two records of the same session share, whatever store it is in."""
+    return encode_record(replace(record, version=0, removed=()))
+
+
+def differing_fields(one: Record, other: Record) -> Sequence[str]:
+    """The names of what differs between two records of the same session."""
+    left, right = (msgspec.structs.asdict(decode_record(settled(record))) for record in (one, other))
+    return [name for name, value in left.items() if right[name] != value]
+
+
+class _Multiset:
+    """A digest of look-ups that is the same in whatever order they come: the sum of those of each."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum = 0
+
+    def add(self, lookups: Sequence[Lookup]) -> None:
+        self._count += len(lookups)
+        for lookup in lookups:
+            self._sum += int.from_bytes(sha256(_ENCODER.encode(lookup)).digest())
+
+    def digest(self) -> bytes:
+        return sha256(b"%d" % self._count + (self._sum % _MODULUS).to_bytes(_DIGEST_BYTES)).digest()

@@ -1,0 +1,437 @@
+"""Copies one session from a store into another, where it has the same life: seqs, ids, times, epoch and look-ups.
+
+A session that fits is born with all its messages in one commit; a longer one is staged first. A copy of an earlier
+state of the source's life is brought up to date by ordinary changes, as long as the source only grew and nobody else
+changed the copy: so a copy can be repeated, and goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from memoryd_server.engine import pairing, replay
+from memoryd_server.engine.changes import StaleRead
+from memoryd_server.engine.committer import NotAdopted
+from memoryd_server.engine.content import Part, decode_parts
+from memoryd_server.engine.fingerprints import PAGE, Fingerprint, differing_fields, settled, take_fingerprint
+from memoryd_server.engine.runtime import Runtime
+from memoryd_server.engine.staging import SourceChanged, history, is_same_history, message_lookups, staging
+from memoryd_server.stores.base import Change, MessageQuery, StagingLost
+from memoryd_server.stores.records import (
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    replace,
+)
+
+BIRTH_MESSAGES: Final = 256
+"""Messages with which a copy is born in one commit: as many as an append may bring."""
+
+BIRTH_BYTES: Final = 1 << 20
+"""Bytes of them, so that many sessions can be copied at once in bounded memory."""
+
+BIRTH_LOOKUPS: Final = 2 * BIRTH_MESSAGES
+"""Look-ups of them: of each message, and of each append."""
+
+STAGINGS: Final = 8
+"""Sessions that are staged at once: each holds two pages of messages."""
+
+ATTEMPTS: Final = 5
+"""How often a session is looked at again because it changed while it was copied or compared."""
+
+
+class Copied(Enum):
+    """What became of a session."""
+
+    BORN = "born"
+    """The target had none."""
+    UPDATED = "updated"
+    """The target had an earlier state."""
+    KNOWN = "known"
+    """The target had it already."""
+    GONE = "gone"
+    """The source has none any more."""
+
+
+class Differs(Exception):
+    """The target's session is not the source's, and is not to be changed. Says what differs and what to do."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.advice = advice
+
+
+_ELSEWHERE: Final = "copy into a store that is empty, or erase the session there first"
+
+
+class SessionCopier:
+    """Copies sessions between two stores."""
+
+    def __init__(
+        self, source: Runtime, target: Runtime, *, written: Callable[[int], None], compared: Callable[[int], None]
+    ) -> None:
+        """`written` is told of messages that were stored in the target, `compared` of those read from the source to
+        compare them.
+        """
+        self._source = source
+        self._target = target
+        self._written = written
+        self._compared = compared
+        self._stagings = asyncio.Semaphore(STAGINGS)
+
+    async def copy(self, key: SessionKey, record: Record, *, thoroughly: bool = False) -> Copied:
+        """Has the target hold a session as the source does. What is there already is passed over, by its record alone
+        unless `thoroughly`.
+
+        `record`: the source's, as it was just read.
+
+        Raises: Differs, StoreUnavailable.
+        """
+        for _ in range(ATTEMPTS):
+            loaded = await self._target.store.load(key)
+            copy = None if loaded is None else loaded.record
+            try:
+                if copy is None or (copy.incarnation != record.incarnation and not self._target.sessions.sees(copy)):
+                    copied = await self._give_birth(key, record)
+                elif not thoroughly and settled(copy) == settled(record):
+                    copied = Copied.KNOWN
+                else:
+                    copied = await self._bring_up_to_date(key, copy)
+            except (SourceChanged, StaleRead, StagingLost):
+                copied = None
+            if copied is not None:
+                return copied
+            loaded = await self._source.sessions.load(key)
+            if loaded is None:
+                return Copied.GONE
+            record = loaded.record
+        raise Differs("it changed all the time while it was copied", "stop its writers, then copy again")
+
+    async def compare(self, key: SessionKey, record: Record) -> Copied:
+        """Has the target hold a session as the source does, by the digests of all that both hold of it.
+
+        Raises: Differs, StoreUnavailable.
+        """
+        copied = await self.copy(key, record)
+        mended = 0
+        for _ in range(ATTEMPTS):
+            if copied is Copied.GONE:
+                return copied
+            try:
+                here, there = await self._fingerprints(key)
+            except SourceChanged:
+                pass
+            else:
+                if here.digest == there.digest:
+                    return copied
+                if here.record.version == mended:
+                    raise Differs(_what_differs(here, there), _ELSEWHERE)
+            loaded = await self._source.sessions.load(key)
+            if loaded is None:
+                return Copied.GONE
+            # By its record the copy may be complete, and yet lack ids.
+            mended = loaded.record.version
+            again = await self.copy(key, loaded.record, thoroughly=True)
+            copied = copied if again is Copied.KNOWN else again
+        raise Differs("it changed all the time while it was compared", "stop its writers, then copy again")
+
+    async def _fingerprints(self, key: SessionKey) -> tuple[Fingerprint, Fingerprint]:
+        """Of the source and of the target. Raises: SourceChanged, StoreUnavailable."""
+        here, there = await asyncio.gather(self._source.sessions.load(key), self._target.store.load(key))
+        if here is None or there is None:
+            raise SourceChanged
+        source, target = self._source, self._target
+        taken = await asyncio.gather(
+            take_fingerprint(source.store, source.sessions, key, here.record, self._compared),
+            take_fingerprint(target.store, target.store, key, there.record),
+            return_exceptions=True,
+        )
+        first, second = taken
+        for each in taken:
+            if isinstance(each, BaseException):
+                raise each
+        assert isinstance(first, Fingerprint)
+        assert isinstance(second, Fingerprint)
+        return first, second
+
+    # Births
+
+    async def _give_birth(self, key: SessionKey, record: Record) -> Copied | None:
+        """Copies a session of which the target has nothing. None: others came before. Raises: as `copy`, and
+        SourceChanged, StagingLost.
+        """
+        if record.messages <= BIRTH_MESSAGES and record.bytes <= BIRTH_BYTES:
+            copied = await self._give_birth_at_once(key, record)
+            if copied is not None:
+                return copied
+        async with self._stagings:
+            return await self._give_birth_staged(key, record)
+
+    async def _give_birth_at_once(self, key: SessionKey, record: Record) -> Copied | None:
+        """As `_give_birth`. None: it does not fit, or it changed meanwhile."""
+        lookups = await self._source.store.list_lookups(key, BIRTH_LOOKUPS)
+        query = MessageQuery(1, max(1, record.last_seq), descending=False, limit=BIRTH_MESSAGES, bytes=BIRTH_BYTES)
+        page = await self._source.sessions.list_messages(key, query)
+        if page is None:
+            return Copied.GONE
+        same = (page.record.incarnation, page.record.version) == (record.incarnation, record.version)
+        if lookups.after or page.more or not same:
+            return None
+        return await self._commit_birth(key, record, messages=page.messages, lookups=lookups.lookups)
+
+    async def _give_birth_staged(self, key: SessionKey, record: Record) -> Copied | None:
+        """As `_give_birth`."""
+        async with staging(self._target, key.tenant, record.user_id) as staged:
+            loaded = await self._source.sessions.load(key)
+            if loaded is None:
+                return Copied.GONE
+            if loaded.record.user_id != record.user_id:
+                raise SourceChanged
+            record = loaded.record
+            pages = history(self._source.sessions, key, record, record.first_seq, record.last_seq, PAGE)
+            async with aclosing(_reading_ahead(pages)) as ahead:
+                async for messages in ahead:
+                    await staged.add(messages)
+                    self._written(len(messages))
+            async for lookups in self._lookups(key, record):
+                await staged.add((), lookups)
+            await self._check_source(key, record)
+            copied = await self._commit_birth(key, record, staging=staged.name)
+            staged.adopted = copied is Copied.BORN
+            return copied
+
+    async def _check_source(self, key: SessionKey, record: Record) -> None:
+        """Raises: SourceChanged."""
+        now = await self._source.sessions.load(key)
+        if now is None or not is_same_history(now.record, record) or now.record.user_id != record.user_id:
+            raise SourceChanged
+
+    async def _commit_birth(
+        self,
+        key: SessionKey,
+        record: Record,
+        *,
+        messages: Sequence[StoredMessage] = (),
+        lookups: Sequence[Lookup] = (),
+        staging: str = "",
+    ) -> Copied | None:
+        copy = replace(record, version=1)
+
+        def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Copied | None]:
+            if current is not None:
+                return None, None
+            new = _unknown(lookups, known)
+            return Change(key, None, copy, messages=messages, lookups=new, staging=staging), Copied.BORN
+
+        try:
+            copied = await self._target.committer.run(
+                key, plan, weight=sum(message.size for message in messages), ids=_ids(lookups), unborn=True
+            )
+        except NotAdopted as error:
+            if not error.taken:
+                return None
+            raise Differs(
+                "the target still keeps ids of a session of this name that ended",
+                "copy again a day after it ended, or into another store",
+            ) from error
+        if copied is not None:
+            self._written(len(messages))
+        return copied
+
+    # Growth
+
+    async def _bring_up_to_date(self, key: SessionKey, copy: Record) -> Copied | None:
+        """Adds to a copy what the source's session got since. Raises: as `copy`, and SourceChanged, StaleRead."""
+        loaded = await self._source.sessions.load(key)
+        if loaded is None:
+            return Copied.GONE
+        source = loaded.record
+        await self._check_copy(key, source, copy)
+        grown = copy
+        pages = history(self._source.sessions, key, source, copy.last_seq + 1, source.last_seq)
+        async for messages in pages:
+            lookups = await message_lookups(self._source.store, key, messages)
+            grown = await self._commit_growth(key, grown, source, messages, lookups)
+            self._written(len(messages))
+        if settled(grown) != settled(source):
+            grown = await self._commit_growth(key, grown, source, (), ())
+        async for page in self._lookups(key, source):
+            missing = await self._missing(key, page)
+            for start in range(0, len(missing), BIRTH_LOOKUPS):
+                some = missing[start : start + BIRTH_LOOKUPS]
+                grown = await self._commit_growth(key, grown, source, (), some)
+        return Copied.KNOWN if grown is copy else Copied.UPDATED
+
+    async def _check_copy(self, key: SessionKey, source: Record, copy: Record) -> None:
+        """Raises: Differs unless the copy is an earlier state of the source's session."""
+        if copy.incarnation != source.incarnation:
+            raise Differs("the target has another session of this name", _ELSEWHERE)
+        if copy.epoch < source.epoch:
+            raise Differs("messages were cleared, rewound or redacted in the source since it was copied", _ELSEWHERE)
+        changed = Differs("it was changed in the target since it was copied", _ELSEWHERE)
+        if copy.epoch > source.epoch or copy.last_seq > source.last_seq:
+            raise changed
+        if copy.settings_version >= source.settings_version and _settings(copy) != _settings(source):
+            raise changed
+        if copy.messages:
+            seqs = [copy.newest_seq]
+            here, there = await asyncio.gather(
+                self._source.sessions.read(key, source.incarnation, seqs),
+                self._target.store.read(key, copy.incarnation, seqs),
+            )
+            if here is None or there is None:
+                raise SourceChanged
+            if [(message.id, message.created) for message in here[1]] != [
+                (message.id, message.created) for message in there[1]
+            ]:
+                raise changed
+
+    async def _commit_growth(
+        self,
+        key: SessionKey,
+        copy: Record,
+        source: Record,
+        messages: Sequence[StoredMessage],
+        lookups: Sequence[Lookup],
+    ) -> Record:
+        """Commits an ordinary change of the copy: messages that follow its last one, and look-ups. Returns: its new
+        record. Raises: StaleRead when others changed the copy; Differs.
+        """
+
+        def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Record]:
+            if current is None or (current.incarnation, current.version) != (copy.incarnation, copy.version):
+                raise StaleRead
+            new, placed, completed = _grow(current, source, messages)
+            change = Change(key, current, new, messages=placed, completed=completed, lookups=_unknown(lookups, known))
+            return change, new
+
+        # So that the commit does not begin with an older one.
+        self._target.committer.records.put(key, copy)
+        return await self._target.committer.run(
+            key, plan, weight=sum(message.size for message in messages), ids=_ids(lookups), expired_too=True
+        )
+
+    async def _missing(self, key: SessionKey, lookups: Sequence[Lookup]) -> Sequence[Lookup]:
+        """Those look-ups that the target lacks. Raises: Differs when it has another in the place of one."""
+        known: list[Lookup] = []
+        for kind in LookupKind:
+            ids = [lookup.id for lookup in lookups if lookup.kind is kind]
+            if ids:
+                known += await self._target.store.find(key, kind, ids)
+        return _unknown(lookups, known)
+
+    async def _lookups(self, key: SessionKey, source: Record) -> AsyncIterator[Sequence[Lookup]]:
+        """Pages of the look-ups of the source's session as they were when its record was `source`.
+
+        Raises: SourceChanged, StoreUnavailable.
+        """
+        newer: set[str] = set()
+        seen, after = source, ""
+        while True:
+            page = await self._source.store.list_lookups(key, PAGE, after)
+            loaded = await self._source.sessions.load(key)
+            if loaded is None or not is_same_history(loaded.record, source):
+                raise SourceChanged
+            # The page may tell of messages that came later than the record.
+            if loaded.record.last_seq > seen.last_seq:
+                pages = history(
+                    self._source.sessions, key, loaded.record, seen.last_seq + 1, loaded.record.last_seq, PAGE
+                )
+                async for messages in pages:
+                    newer.update(message.id for message in messages)
+                seen = loaded.record
+            yield [lookup for lookup in page.lookups if not newer or newer.isdisjoint(replay.message_ids(lookup))]
+            after = page.after
+            if not after:
+                return
+
+
+def _grow(
+    copy: Record, source: Record, messages: Sequence[StoredMessage]
+) -> tuple[Record, Sequence[StoredMessage], Sequence[int]]:
+    """Plans that a copy gets the messages behind its last one, as it got them in the source.
+
+    Returns: the copy's new record; the messages with the usability that they had when they were appended; the heads of
+    groups that they complete. Raises: Differs.
+    """
+    batch = [pairing.Candidate(message.role, _parts(message), message.tokens, message.size) for message in messages]
+    placed, placements, completed = pairing.place(copy, batch)
+    stored: list[StoredMessage] = []
+    for message, place in zip(messages, placements, strict=True):
+        there = (message.seq, message.head, message.position, message.answers)
+        if there != (place.seq, place.head, place.position, place.answers):
+            raise Differs("its tool calls were paired otherwise in the source", _ELSEWHERE)
+        usability = place.usability
+        stored.append(
+            message if message.usability is usability else msgspec.structs.replace(message, usability=usability)
+        )
+    is_last = placed.last_seq == source.last_seq
+    new = replace(
+        placed,
+        version=copy.version + 1,
+        appended=source.appended if is_last else messages[-1].created,
+        activity=source.activity,
+        **(_settings(source) if is_last else {}),
+    )
+    return new, stored, completed
+
+
+def _parts(message: StoredMessage) -> Sequence[Part]:
+    return () if message.content is None else decode_parts(message.content)
+
+
+def _settings(record: Record) -> dict[str, object]:
+    """What a session's callers have set."""
+    names = ("settings_version", "user_id", "labels", "policy", "ttl")
+    return {name: getattr(record, name) for name in names}
+
+
+def _ids(lookups: Sequence[Lookup]) -> list[tuple[LookupKind, str]]:
+    return [(lookup.kind, lookup.id) for lookup in lookups]
+
+
+def _unknown(lookups: Sequence[Lookup], known: Sequence[Lookup]) -> Sequence[Lookup]:
+    """The look-ups that are not known yet. Raises: Differs when one is known otherwise."""
+    if not known:
+        return lookups
+    there: Mapping[tuple[LookupKind, str], Lookup] = {(lookup.kind, lookup.id): lookup for lookup in known}
+    for lookup in lookups:
+        if there.get((lookup.kind, lookup.id), lookup) != lookup:
+            raise Differs("an id of it is known for something else in the target", _ELSEWHERE)
+    return [lookup for lookup in lookups if (lookup.kind, lookup.id) not in there]
+
+
+def _what_differs(here: Fingerprint, there: Fingerprint) -> str:
+    what = (
+        [f"its record ({', '.join(differing_fields(here.record, there.record))})"]
+        if here.settled != there.settled
+        else []
+    )
+    if here.messages != there.messages:
+        what.append("its messages")
+    if here.lookups != there.lookups:
+        what.append("its ids")
+    return f"{' and '.join(what)} differ"
+
+
+async def _reading_ahead(
+    pages: AsyncIterator[Sequence[StoredMessage]],
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    """The same pages, the next of which is read while one is worked at."""
+    reading = asyncio.ensure_future(anext(pages, None))
+    try:
+        while (page := await reading) is not None:
+            reading = asyncio.ensure_future(anext(pages, None))
+            yield page
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)

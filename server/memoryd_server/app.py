@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -33,21 +32,20 @@ from memoryd.v1 import (
     window_service_pb2_grpc,
 )
 from memoryd_server import limits, logs
-from memoryd_server.config import ConfiguredStore, Settings, SettingsError, mask_url, split_address
+from memoryd_server.config import Settings, SettingsError, split_address
 from memoryd_server.credentials.access import Access
 from memoryd_server.engine import tokens
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.engine.stores import Stores
 from memoryd_server.engine.sweeping import Sweeper, follow_store_clock
 from memoryd_server.interceptors import Authentication, Draining, InFlight, chain
+from memoryd_server.opening import make_data_directory, open_store
 from memoryd_server.services.agent_service import AgentService
 from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
 from memoryd_server.services.store_service import StoreService
 from memoryd_server.services.window_service import WindowService
-from memoryd_server.stores.base import Store, StoreInfo, StoreMisconfigured, StoreUnavailable
-from memoryd_server.stores.measured import measure
-from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.base import StoreUnavailable
 
 if TYPE_CHECKING:
     from memoryd_server.metrics import Metrics
@@ -129,57 +127,14 @@ async def open_stores(settings: Settings, metrics: Metrics | None = None) -> Asy
     """
     defaults = Defaults(tokenizer=settings.tokenizer)
     if not settings.stores:
-        _make_data_directory(settings.data_dir.expanduser())
+        make_data_directory(settings.data_dir.expanduser())
     async with contextlib.AsyncExitStack() as opened:
         runtimes: dict[str, Runtime] = {}
         for name, configured in settings.effective_stores.items():
             with structlog.contextvars.bound_contextvars(store=name):
-                runtimes[name] = await _open_store(name, configured, defaults, metrics)
+                runtimes[name] = await open_store(name, configured, defaults, metrics)
             opened.push_async_callback(runtimes[name].close)
         yield Stores(runtimes, settings.effective_default_store)
-
-
-async def _open_store(name: str, configured: ConfiguredStore, defaults: Defaults, metrics: Metrics | None) -> Runtime:
-    try:
-        store = create_store(name, configured.type, configured.url)
-    except StoreMisconfigured as error:
-        raise SettingsError(f"{error}{configured.origin(name)}") from error
-    try:
-        info = await store.open()
-    except StoreMisconfigured as error:
-        raise SettingsError(f"Store {name!r}: {error}{configured.origin(name)}") from error
-    except StoreUnavailable as error:
-        raise StoreUnavailable(
-            f"store {name!r} ({mask_url(configured.url)}) does not answer: {error} To start memoryd, start the "
-            f"database first, or correct its URL.{configured.origin(name)}"
-        ) from error
-    _log.info("store opened", type=info.type, url=mask_url(configured.url))
-    if not info.durable:
-        reasons = [capability.reason for capability in info.capabilities if capability.name == "durable"]
-        _log.warning("this store is not durable", reason=" ".join(reasons))
-    runtime = _runtime(name, store, info, defaults, metrics)
-    await runtime.clock.sync()
-    return runtime
-
-
-def _runtime(name: str, store: Store, info: StoreInfo, defaults: Defaults, metrics: Metrics | None) -> Runtime:
-    if metrics is None:
-        return Runtime(name, store, info, defaults)
-    instruments = metrics.of_store(name)
-    measure(store, instruments)
-    runtime = Runtime(name, store, info, defaults, instruments)
-    instruments.watch(store, lambda: runtime.committer.backlog)
-    return runtime
-
-
-def _make_data_directory(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(
-            f"data_dir: the directory {path} cannot be made ({error.strerror}): choose another one with --data-dir "
-            "(MEMORYD_DATA_DIR)"
-        ) from error
 
 
 def build(

@@ -250,11 +250,21 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load_settings(overrides: Mapping[str, Any] | None = None, config_file: Path | None = None) -> Settings:
+class _StoreSettings(Settings):
+    """Settings for what opens stores and serves none: a default store is not asked for."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> _StoreSettings:
+        return self
+
+
+def load_settings(
+    overrides: Mapping[str, Any] | None = None, config_file: Path | None = None, *, serves: bool = True
+) -> Settings:
     """The settings in force.
 
     `overrides` are those given by flags. `config_file` defaults to the one that `MEMORYD_CONFIG` names, else none is
-    read.
+    read. `serves`: whether they are a server's; where only its stores are used, they need not fit one.
 
     Raises: SettingsError.
     """
@@ -263,7 +273,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config_file: Path 
     _check_environment()
     _current_file = {} if path is None else _read_file(path)
     try:
-        return Settings(**dict(overrides or {}))
+        return (Settings if serves else _StoreSettings)(**dict(overrides or {}))
     except ValidationError as error:
         raise SettingsError(_explain(error, path)) from error
     except EnvironmentUnreadable as error:  # A variable must hold JSON and does not: only the stores' are such.

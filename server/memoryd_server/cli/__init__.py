@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memoryd_server.cli import changing, demo, importing, serving, tokens, viewing
+from memoryd_server.cli import changing, copying, demo, importing, serving, tokens, viewing
 from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
 
@@ -45,6 +45,7 @@ app.command("demo")(demo.demo)
 app.command("config")(serving.config)
 app.add_typer(tokens.commands, name="token")
 app.command("import")(importing.import_)
+app.command("copy")(copying.copy)
 app.command("stores")(viewing.stores)
 app.command("sessions")(viewing.sessions)
 app.command("history")(viewing.history)

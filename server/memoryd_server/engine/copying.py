@@ -110,6 +110,9 @@ class Difference:
 class Observer(Protocol):
     """Is told how a copy goes on."""
 
+    def copying(self) -> None:
+        """All is counted, and the copy begins."""
+
     def comparing(self) -> None:
         """All is copied, and the comparison begins."""
 
@@ -152,7 +155,8 @@ class _Copy:
         async for _, record in self._walk():
             self._tally.sessions += 1
             self._tally.messages += record.messages
-        self._observer.advanced()
+            self._observer.advanced()
+        self._observer.copying()
         await self._adopt_secrets()
         if not self._scope.users:
             await self._copy_agents()

@@ -1,0 +1,1 @@
+"""The store on Redis, Valkey or a cluster of these."""

@@ -1,0 +1,315 @@
+"""The store on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+
+from memoryd_server.stores.base import (
+    Change,
+    CommitLimits,
+    Deleted,
+    Due,
+    DuePage,
+    EventPage,
+    Loaded,
+    LookupPage,
+    MessagePage,
+    MessageQuery,
+    Outcome,
+    PoolStatus,
+    SessionPage,
+    SessionQuery,
+    Store,
+    StoreCapability,
+    StoreInfo,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Tail,
+)
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    Usability,
+    decode_record,
+)
+from memoryd_server.stores.redis.agents import Agents
+from memoryd_server.stores.redis.changes import commit_call, outcomes_of
+from memoryd_server.stores.redis.deletion import Deletion
+from memoryd_server.stores.redis.durability import CLUSTER_RISK
+from memoryd_server.stores.redis.errors import FAILURES, unopenable
+from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, Keys, parted
+from memoryd_server.stores.redis.members import DUE, listing, number
+from memoryd_server.stores.redis.merging import first_members
+from memoryd_server.stores.redis.nodes import Cluster, Nodes, SingleServer
+from memoryd_server.stores.redis.opening import find_nodes, risk_of
+from memoryd_server.stores.redis.reads import Reads
+from memoryd_server.stores.redis.scripts import CONFIRM, LEASE, PURGE, Call, command
+from memoryd_server.stores.redis.stagings import Stagings
+from memoryd_server.stores.redis.url import Target
+
+TYPE: Final = "redis"
+
+COMMITS: Final = 4
+"""Commits under way at once on one server: what waits meanwhile shares a commit."""
+
+CLUSTER_COMMITS: Final = 32
+"""Likewise on a cluster, where each is about one session and waits for a replica."""
+
+SECRET_BYTES: Final = 32
+
+_PLACE_BYTES: Final = 8 + DIGEST_BYTES
+"""Of a place in a list of sessions: a time and the session's digest."""
+
+_GONE: Final = (
+    "The data of memoryd is gone from Redis: it was flushed, or evicted. Restart memoryd; restore a backup first where "
+    "there is one."
+)
+
+
+class RedisStore(Store):
+    """Keeps everything in a Redis server or cluster, for any number of servers of memoryd."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._keys = Keys(target.prefix)
+        self._use(SingleServer(target, None))
+
+    def _use(self, nodes: Nodes) -> None:
+        is_cluster = isinstance(nodes, Cluster)
+        nodes.replicas = int(is_cluster) if self._target.replicas is None else self._target.replicas
+        self._nodes = nodes
+        self._reads = Reads(self._keys, nodes)
+        self._stagings = Stagings(self._keys, nodes)
+        self._agents = Agents(self._keys, nodes)
+        self._deletion = Deletion(self._keys, nodes)
+        self.commit_limits = (
+            CommitLimits(concurrency=CLUSTER_COMMITS, sessions=1) if is_cluster else CommitLimits(concurrency=COMMITS)
+        )
+
+    async def open(self) -> StoreInfo:
+        seconds = self._target.answer_seconds
+        try:
+            async with asyncio.timeout(2 * seconds):
+                self._use(await find_nodes(self._target))
+                risk = await risk_of(self._target, self._nodes)
+                secret = await self._begin()
+        except BaseException as error:
+            await self.close()
+            origin: BaseException = error
+            while not isinstance(origin, FAILURES) and origin.__cause__ is not None:
+                origin = origin.__cause__
+            problem = unopenable(origin, self._target.name, seconds)
+            if problem is None or isinstance(error, StoreMisconfigured):
+                raise
+            raise problem from error
+        told = " ".join(filter(None, (risk, CLUSTER_RISK if isinstance(self._nodes, Cluster) else "")))
+        return StoreInfo(
+            type=TYPE,
+            durable=not risk,
+            capabilities=(
+                StoreCapability("shared", supported=True),
+                StoreCapability("durable", supported=not risk, reason=told),
+            ),
+            secret=secret,
+        )
+
+    async def _begin(self) -> bytes:
+        """Claims the data for this format. Returns: its secret."""
+        meta = self._keys.meta
+        await self._nodes.change(
+            command("HSETNX", meta, "format", FORMAT),
+            command("HSETNX", meta, "secret", secrets.token_bytes(SECRET_BYTES)),
+        )
+        [[format_, secret]] = await self._nodes.run(command("HMGET", meta, "format", "secret"))
+        if not format_.isdigit() or int(format_) > FORMAT:
+            raise StoreMisconfigured(
+                f"{self._target.name}: its data has the format {format_.decode(errors='replace')}, and this version "
+                f"knows {FORMAT}. Run the version of memoryd that wrote it, or a newer one."
+            )
+        return bytes(secret)
+
+    async def close(self) -> None:
+        await self._nodes.close()
+
+    def pool_status(self) -> PoolStatus:
+        """See `base.Pooled`."""
+        return self._nodes.pool_status()
+
+    async def ping(self) -> None:
+        if await self._run(command("HGET", self._keys.meta, "format")) is None:
+            raise StoreUnavailable(_GONE)
+
+    async def now(self) -> int:
+        # Of one node, the same for all servers.
+        seconds, microseconds = await self._run(Call(self._keys.meta, ("TIME",)))
+        return int(seconds) * 1_000_000 + int(microseconds)
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        await self._nodes.change(command("SADD", self._keys.secrets, secret))
+
+    async def adopted_secrets(self) -> Sequence[bytes]:
+        return list(await self._run(command("SMEMBERS", self._keys.secrets)))
+
+    async def lease(self, name: str, holder: str, seconds: float) -> bool:
+        values = (holder, math.ceil(seconds * 1_000))
+        [is_held] = await self._nodes.run(LEASE(self._keys.lease(name), values=values))
+        return bool(is_held)
+
+    # Sessions
+
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        return await self._reads.load(key, tail)
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        return await self._reads.read(key, incarnation, seqs)
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        return await self._reads.list_messages(key, query)
+
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._reads.list_entries(key, incarnation, from_seq, to_seq, limit)
+
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        return await self._reads.list_unusable(key, usabilities, limit)
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        return await self._reads.list_events(key, incarnation, after, limit)
+
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        found = await self._reads.find(key, kind, ids)
+        if found and self._nodes.replicas:
+            # Whoever hears of a first answer must be able to rely on it, as the one who was to hear it first.
+            await self._nodes.change(CONFIRM(self._keys.session(key).hash))
+        return found
+
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        return await self._reads.list_lookups(key, limit, after)
+
+    async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        chains: dict[SessionKey, list[Change]] = {}
+        for change in changes:
+            chains.setdefault(change.key, []).append(change)
+        confirms = self._nodes.replicas > 0
+        plain: dict[SessionKey, Call] = {}
+        first: dict[tuple[str, str], None] = {}
+        """Agents that must be known before their sessions."""
+        for key, chain in chains.items():
+            if any(change.previous is None and change.record is not None for change in chain):
+                first[key.tenant, key.agent] = None
+            if not any(change.staging for change in chain):
+                plain[key] = commit_call(self._keys, chain, confirms=confirms)
+        before = [call for agent in first for call in self._agents.enlisting(*agent)]
+        if before and (isinstance(self._nodes, Cluster) or len(plain) < len(chains)):
+            await self._nodes.change(*before)
+            before = []
+        outcomes: dict[SessionKey, list[Outcome]] = {}
+        if plain:
+            replies = await self._nodes.change(*before, *plain.values())
+            for (key, _), reply in zip(plain.items(), replies[len(before) :], strict=True):
+                outcomes[key] = outcomes_of(chains[key], reply)
+        for key in chains.keys() - plain.keys():
+            outcomes[key] = await self._stagings.adopt(chains[key], confirms=confirms)
+        if len(chains) == 1:
+            return outcomes[changes[0].key]
+        in_order = {key: iter(of_chain) for key, of_chain in outcomes.items()}
+        return [next(in_order[change.key]) for change in changes]
+
+    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
+        name = self._keys.session(key)
+        values = (name.key, incarnation, number(from_seq), number(to_seq), limit)
+        [deleted] = await self._nodes.run(PURGE(name.hash, name.order, values=values))
+        return int(deleted)
+
+    # Lists
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        prefix = listing(query)
+        low, place = b"[" + prefix, bytes.fromhex(query.after) or b"\xff"
+        found: list[tuple[SessionKey, Record]] = []
+        last = place
+        while True:
+            wanted = query.limit + 1
+            members = await first_members(
+                self._nodes, self._keys.partitions, low, b"(" + prefix + place, wanted, descending=True
+            )
+            for (member, _), (key, text) in zip(members, await self._heads(members, "rec"), strict=True):
+                place = member[-_PLACE_BYTES:]
+                if text is None:
+                    continue
+                record = decode_record(text)
+                if _is_asked_for(query, key, record):
+                    if len(found) == query.limit:
+                        return SessionPage(found, last.hex())
+                    found.append((key, record))
+                    last = place
+            if len(members) < wanted:
+                return SessionPage(found, "")
+
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        low = (b"(" if after else b"[") + DUE[due] + bytes.fromhex(after)
+        high = b"(" + DUE[due] + number(before)
+        members = await first_members(self._nodes, self._keys.partitions, low, high, limit + 1)
+        page = members[:limit]
+        heads = await self._heads(page, "inc")
+        return DuePage(
+            keys=[key for key, incarnation in heads if incarnation is not None],
+            after=page[-1][0][-_PLACE_BYTES:].hex() if len(members) > limit else "",
+        )
+
+    async def _heads(self, members: Iterable[tuple[bytes, str]], field: str) -> list[tuple[SessionKey, Any]]:
+        """The key and a field of the sessions that members of lists end with; None for the field of a dead name."""
+        names = [self._keys.of_digest(member[-DIGEST_BYTES:]) for member, _ in members]
+        heads = await self._nodes.run(*(command("HMGET", name.hash, "key", field) for name in names), repeatable=True)
+        return [(SessionKey(*parted(key)) if key else SessionKey("", "", ""), value) for key, value in heads]
+
+    # Agents
+
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        return await self._agents.load(tenant, agent)
+
+    async def save_agent(self, record: AgentRecord) -> bool:
+        return await self._agents.save(record)
+
+    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
+        return await self._agents.list_agents(tenant, after, limit)
+
+    async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._agents.list_tenants(after, limit)
+
+    # Stagings and what is left
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        return await self._stagings.begin(tenant, user_id, due)
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        await self._stagings.add(staging, messages, lookups, due)
+
+    async def end_staging(self, staging: str) -> None:
+        await self._stagings.end(staging)
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        return await self._deletion.sweep(now, limit)
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        return await self._deletion.erase(tenant, user_id, limit)
+
+    async def _run(self, call: Call) -> Any:
+        [reply] = await self._nodes.run(call, repeatable=True)
+        return reply
+
+
+def _is_asked_for(query: SessionQuery, key: SessionKey, record: Record) -> bool:
+    return key.tenant == query.tenant and query.agent in (None, key.agent) and query.user_id in (None, record.user_id)

@@ -1,0 +1,1 @@
+"""The store on MongoDB (design sections 5 and 8)."""

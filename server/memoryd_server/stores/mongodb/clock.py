@@ -1,0 +1,24 @@
+"""The store's time: that of the database's primary server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from memoryd_server.stores.mongodb.database import Database
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Clock:
+    """Asks for the time. It has milliseconds, and is late by at most as long as the answer took."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def now(self) -> int:
+        """Microseconds since the Unix epoch. Raises: StoreUnavailable."""
+        answer = await self._database.command("hello")
+        time: datetime = answer["localTime"]
+        return (time - _EPOCH) // _MICROSECOND

@@ -1,0 +1,212 @@
+"""A database on MongoDB, as the store uses it: commands of which each ends in time, whichever driver sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from bson import CodecOptions
+from pymongo import ASCENDING, IndexModel, ReadPreference, WriteConcern
+from pymongo.errors import BulkWriteError, DuplicateKeyError, InvalidOperation
+from pymongo.read_concern import ReadConcern
+
+from memoryd_server.stores.base import PoolStatus
+from memoryd_server.stores.mongodb.documents import Document
+from memoryd_server.stores.mongodb.errors import FAILURES, are_duplicates, unavailable
+from memoryd_server.stores.mongodb.layout import INDEXES
+from memoryd_server.stores.mongodb.location import Location
+
+CONNECTIONS: Final = 10
+"""The most connections that a server has to its database, as on the other database servers."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How long a command waits for the database, a connection included, before it is given up."""
+
+CONNECT_SECONDS: Final = 2.0
+"""How long a connection may take."""
+
+SELECT_SECONDS: Final = 3.0
+"""How long a command waits for a primary server to be there: an election takes less as a rule."""
+
+MAJORITY_SECONDS: Final = 4.0
+"""How long a write waits for a majority."""
+
+BATCH: Final = 100_000
+"""Documents that one answer holds, but at most 16 MiB of them: what is asked for comes with one command."""
+
+ONE_DOCUMENT: Final = 1
+DESCENDING: Final = -1
+
+Result = TypeVar("Result")
+Order = Sequence[tuple[str, int]]
+
+
+def create_client(location: Location, **options: Any) -> Any:
+    """The driver's client: Motor's, or PyMongo's own, which is its successor. Both answer to the same calls here."""
+    if location.driver == "pymongo":
+        from pymongo import AsyncMongoClient
+
+        return AsyncMongoClient(location.url, **options)
+    from motor.motor_asyncio import AsyncIOMotorClient
+
+    return AsyncIOMotorClient(location.url, **options)
+
+
+class Database:
+    """Sends commands. All of them raise StoreUnavailable."""
+
+    def __init__(self, location: Location, **options: Any) -> None:
+        """`options`: of the driver's client, for tests. Connects when the first command does."""
+        self._client = create_client(
+            location,
+            appname="memoryd",
+            maxPoolSize=CONNECTIONS,
+            serverSelectionTimeoutMS=int(SELECT_SECONDS * 1000),
+            connectTimeoutMS=int(CONNECT_SECONDS * 1000),
+            # Behind ANSWER_SECONDS, which Motor's threads do not hear of.
+            socketTimeoutMS=int(ANSWER_SECONDS * 1000),
+            # A compare-and-set that is repeated is refused for what it made itself.
+            retryWrites=False,
+            retryReads=True,
+            **options,
+        )
+        concern = self._client.write_concern.document
+        self._database = self._client.get_database(
+            location.database,
+            codec_options=CodecOptions(tz_aware=True),
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+            write_concern=WriteConcern(
+                w=concern.get("w", "majority"),
+                j=concern.get("j", True),
+                wtimeout=concern.get("wtimeout", int(MAJORITY_SECONDS * 1000)),
+            ),
+        )
+        self._prefix = location.prefix
+        self._lanes = asyncio.Semaphore(CONNECTIONS)
+        self._in_use = 0
+        self._waiting = 0
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        closing = self._client.close()
+        if inspect.isawaitable(closing):
+            await closing
+
+    def status(self) -> PoolStatus:
+        """See `base.Pooled`."""
+        return PoolStatus(size=CONNECTIONS, in_use=self._in_use, waiting=self._waiting)
+
+    async def create_indexes(self) -> None:
+        """Creates the collections and their indexes, unless they are there."""
+        for name, indexes in INDEXES.items():
+            collection = self._collection(name)
+            there = await self.answer(collection.index_information) if indexes else {}
+            models = [
+                IndexModel([(field, ASCENDING) for field in fields], name=index)
+                for index, fields in indexes.items()
+                if index not in there
+            ]
+            if models:
+                await self.answer(partial(collection.create_indexes, models))
+
+    async def command(self, name: str) -> Document:
+        """Runs a command without arguments."""
+        answer: Document = await self.answer(lambda: self._database.command(name))
+        return answer
+
+    async def find(
+        self,
+        collection: str,
+        filter: Document,
+        *,
+        fields: Sequence[str] = (),
+        order: Order = (),
+        limit: int = 0,
+    ) -> list[Document]:
+        """Documents, all of them or up to `limit`; with these fields alone when there are some."""
+        # MongoDB answers the `_id` too, unless it is told not to.
+        projection = {"_id": 0, **dict.fromkeys(fields, 1)} if fields else None
+
+        def call() -> Awaitable[list[Document]]:
+            cursor = self._collection(collection).find(filter, projection, limit=limit, batch_size=limit or BATCH)
+            if order:
+                cursor = cursor.sort(list(order))
+            found: Awaitable[list[Document]] = cursor.to_list(None)
+            return found
+
+        return await self.answer(call)
+
+    async def find_one(self, collection: str, filter: Document, *, fields: Sequence[str] = ()) -> Document | None:
+        """The document, if there is one."""
+        found = await self.find(collection, filter, fields=fields, limit=ONE_DOCUMENT)
+        return found[0] if found else None
+
+    async def insert(self, collection: str, document: Document) -> bool:
+        """Returns: False, and nothing is changed, when there is one of the same `_id`."""
+        try:
+            await self.answer(lambda: self._collection(collection).insert_one(document))
+        except DuplicateKeyError:
+            return False
+        return True
+
+    async def update(self, collection: str, filter: Document, update: Document) -> int:
+        """Updates one document. Returns: how many fit the filter."""
+        result = await self.answer(lambda: self._collection(collection).update_one(filter, update))
+        return int(result.matched_count)
+
+    async def keep(self, collection: str, filter: Document, fields: Document) -> None:
+        """Inserts a document, unless one fits the filter, which names its `_id`."""
+        with_fields = {"$setOnInsert": fields}
+        with suppress(DuplicateKeyError):  # Another server was as fast.
+            await self.answer(lambda: self._collection(collection).update_one(filter, with_fields, upsert=True))
+
+    async def add(self, collection: str, documents: Sequence[Document]) -> None:
+        """Inserts documents, with one command; those of which one with the same `_id` is there stay as they are."""
+        try:
+            await self.answer(lambda: self._collection(collection).insert_many(documents, ordered=False))
+        except BulkWriteError as error:
+            if not are_duplicates(error):
+                raise
+
+    async def write(self, collection: str, operations: Sequence[Any]) -> None:
+        """Carries out PyMongo's updates in their order, with one command."""
+        await self.answer(lambda: self._collection(collection).bulk_write(list(operations), ordered=True))
+
+    async def delete(self, collection: str, filter: Document) -> int:
+        """Returns: how many documents were deleted."""
+        result = await self.answer(lambda: self._collection(collection).delete_many(filter))
+        return int(result.deleted_count)
+
+    def _collection(self, name: str) -> Any:
+        return self._database[self._prefix + name]
+
+    async def answer(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Waits for a command's answer."""
+        try:
+            if self._closed:
+                raise InvalidOperation
+            async with asyncio.timeout(ANSWER_SECONDS):
+                self._waiting += 1
+                try:
+                    await self._lanes.acquire()
+                finally:
+                    self._waiting -= 1
+                self._in_use += 1
+                try:
+                    return await call()
+                finally:
+                    self._in_use -= 1
+                    self._lanes.release()
+        except DuplicateKeyError:
+            raise
+        except FAILURES as error:
+            problem = unavailable(error, ANSWER_SECONDS)
+            if problem is None:
+                raise
+            raise problem from error

@@ -1,0 +1,275 @@
+"""Dead lives and stagings: from the moment when nobody can reach them until nothing of them is left."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from memoryd_server import limits
+from memoryd_server.stores.base import Deleted, StagingLost
+from memoryd_server.stores.mongodb import redo
+from memoryd_server.stores.mongodb.agents import Agents
+from memoryd_server.stores.mongodb.clock import Clock
+from memoryd_server.stores.mongodb.database import Database
+from memoryd_server.stores.mongodb.documents import Document
+from memoryd_server.stores.mongodb.layout import (
+    EVENTS,
+    FIRST_LIFE,
+    HISTORY,
+    LEFTOVERS,
+    SESSIONS,
+    LeftoverKind,
+    Pile,
+    leftover_id,
+    leftover_range,
+    numbered_range,
+    session_id,
+)
+from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
+
+PAGE: Final = 50
+"""Leftovers, or names, that are looked at together."""
+
+ADOPTION_SECONDS: Final = 60
+"""How long after a staging was claimed its session may be born: longer than any call lasts."""
+
+_MICROSECONDS: Final = 1_000_000
+_IDS: Final = ("_id",)
+_BY_ID: Final = (("_id", 1),)
+_BY_DUE: Final = (("due", 1),)
+_BY_AGE: Final = (("created", 1),)
+_LOST: Final = "The copy was abandoned for too long, or its user was erased."
+_NOT_ENDED: Final[Document] = {"$set": {"ended_life": None, "ended_user": None, "ended_due": None}}
+_NOBODYS: Final[Document] = dict.fromkeys(("tenant", "user_id", "session"))
+
+
+class Leftovers:
+    """Keeps and deletes them."""
+
+    def __init__(self, database: Database, agents: Agents, clock: Clock) -> None:
+        self._database = database
+        self._agents = agents
+        self._clock = clock
+
+    # Dead lives
+
+    async def settle(self, key: SessionKey) -> None:
+        """Makes a leftover of the life that ended last, as the name's document tells, which has room for one."""
+        fields = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
+        document = await self._database.find_one(SESSIONS, {"_id": session_id(key)}, fields=fields)
+        if document is not None:
+            await self._settle(document)
+
+    async def _settle(self, document: Document) -> None:
+        """That a life is dead never changes, so that this may be done again at any time."""
+        if document["ended_life"] is None:
+            return
+        home, life = document["home"], document["ended_life"]
+        fields = {
+            "home": home,
+            "life": life,
+            "kind": int(LeftoverKind.LIFE),
+            "tenant": document["tenant"],
+            "user_id": document["ended_user"],
+            "due": document["ended_due"],
+            "session": document["_id"],
+        }
+        await self._database.keep(LEFTOVERS, {"_id": leftover_id(home, life)}, fields)
+        same = {"_id": document["_id"], "home": home, "ended_life": life}
+        await self._database.update(SESSIONS, same, _NOT_ENDED)
+
+    # Stagings
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        """See `HistoryStore.begin_staging`."""
+        home = secrets.token_hex(16)
+        document = {
+            "_id": leftover_id(home, FIRST_LIFE),
+            "home": home,
+            "life": FIRST_LIFE,
+            "kind": int(LeftoverKind.STAGING),
+            "tenant": tenant,
+            "user_id": user_id or None,
+            "due": due,
+            "session": None,
+            "is_partial": False,
+        }
+        await self._database.insert(LEFTOVERS, document)
+        return home
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        """See `HistoryStore.stage`. What was added in part only cannot become a session's until it is added again."""
+        documents = redo.staged_documents(staging, FIRST_LIFE, messages, lookups)
+        partial = {"due": due, "is_partial": bool(documents)}
+        if not await self._database.update(LEFTOVERS, _staging(staging), {"$set": partial}):
+            raise StagingLost(_LOST)
+        if documents:
+            await self._database.add(HISTORY, documents)
+            if not await self._database.update(LEFTOVERS, _staging(staging), {"$set": {"is_partial": False}}):
+                raise StagingLost(_LOST)
+
+    async def end_staging(self, staging: str) -> None:
+        """See `HistoryStore.end_staging`."""
+        await self._abandon(_staging(staging), due=0)
+
+    async def claim(self, staging: str, key: SessionKey) -> bool:
+        """Keeps everybody from a staging that is about to become the session's. False when it is gone."""
+        due = await self._clock.now() + ADOPTION_SECONDS * _MICROSECONDS
+        claimed = {"kind": int(LeftoverKind.ADOPTED), "session": session_id(key), "due": due}
+        return bool(
+            await self._database.update(LEFTOVERS, {**_staging(staging), "is_partial": False}, {"$set": claimed})
+        )
+
+    async def give_back(self, staging: str) -> None:
+        """Undoes a claim, when no session was born of it."""
+        claimed = {"_id": leftover_id(staging, FIRST_LIFE), "kind": int(LeftoverKind.ADOPTED)}
+        await self._database.update(LEFTOVERS, claimed, {"$set": {"kind": int(LeftoverKind.STAGING), "session": None}})
+
+    async def forget_adopted(self, staging: str) -> None:
+        """Forgets a staging that is a session's."""
+        adopted = {"_id": leftover_id(staging, FIRST_LIFE), "kind": int(LeftoverKind.ADOPTED)}
+        await self._database.delete(LEFTOVERS, adopted)
+
+    async def _abandon(self, filter: Document, due: int) -> bool:
+        """Lets nobody add to a staging any more, nor make a session of it."""
+        abandoned = {**_NOBODYS, "kind": int(LeftoverKind.ABANDONED), "due": due}
+        return bool(await self._database.update(LEFTOVERS, filter, {"$set": abandoned}))
+
+    # Deleting
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        """See `HistoryStore.sweep`."""
+        deleted = Deleted()
+        await self._settle_all({"ended_due": {"$lte": now}})
+        due = {"due": {"$lte": now}}
+        while not deleted.total and (found := await self._database.find(LEFTOVERS, due, order=_BY_DUE, limit=PAGE)):
+            deleted += await self._delete_all(found, now, limit)
+        if deleted.total < limit:
+            deleted += await self._delete_old_events(now - limits.EVENT_SECONDS * _MICROSECONDS, limit - deleted.total)
+        old = {"died_at": {"$lt": now - limits.LOOKUP_SECONDS * _MICROSECONDS}}
+        if deleted.total < limit:
+            for name in await self._database.find(SESSIONS, old, fields=("_id", "home"), limit=PAGE):
+                if deleted.total < limit:
+                    deleted += await self._forget_name(name["_id"], now, limit - deleted.total)
+        return deleted
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        """See `HistoryStore.erase`."""
+        deleted = Deleted()
+        now = await self._clock.now()
+        await self._settle_all({"tenant": tenant, "ended_user": user_id})
+        of_user = {"tenant": tenant, "user_id": user_id}
+        while not deleted.total:
+            found = await self._database.find(LEFTOVERS, of_user, limit=PAGE)
+            # What is about to become a session's is not the erasure's; what was not made one in time is.
+            found = [each for each in found if each["kind"] != LeftoverKind.ADOPTED or each["due"] <= now]
+            if not found:
+                break
+            deleted += await self._delete_all(found, now, limit, forgets=True)
+        return deleted
+
+    async def _settle_all(self, filter: Document) -> None:
+        fields = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
+        while found := await self._database.find(SESSIONS, filter, fields=fields, limit=PAGE):
+            for document in found:
+                await self._settle(document)
+
+    async def _delete_all(self, found: Sequence[Document], now: int, limit: int, *, forgets: bool = False) -> Deleted:
+        deleted = Deleted()
+        for leftover in found:
+            if deleted.total < limit:
+                deleted += await self._delete(leftover, now, limit - deleted.total, forgets=forgets)
+        return deleted
+
+    async def _delete(self, leftover: Document, now: int, limit: int, *, forgets: bool) -> Deleted:
+        """Deletes of a dead life or a staging; with `forgets`, look-ups of the life too, and with the last of the dead
+        lives a dead name.
+        """
+        kind, same = leftover["kind"], {"_id": leftover["_id"], "kind": leftover["kind"]}
+        if kind == LeftoverKind.ADOPTED and await self._is_adopted(leftover):
+            await self._database.delete(LEFTOVERS, same)
+            return Deleted()
+        if kind in (LeftoverKind.STAGING, LeftoverKind.ADOPTED):
+            if not await self._abandon(same, due=0):
+                return Deleted()
+            kind, same = LeftoverKind.ABANDONED, {**same, "kind": int(LeftoverKind.ABANDONED)}
+        home, life = leftover["home"], leftover["life"]
+        deleted = Deleted(messages=await self.delete_numbered(HISTORY, home, life, limit=limit))
+        if deleted.total < limit:
+            deleted += Deleted(events=await self.delete_numbered(EVENTS, home, life, limit=limit - deleted.total))
+        if deleted.total >= limit:
+            return deleted
+        if kind == LeftoverKind.LIFE and not forgets:
+            swept = {"kind": int(LeftoverKind.SWEPT), "due": None}
+            await self._database.update(LEFTOVERS, same, {"$set": swept})
+            return deleted
+        deleted += Deleted(lookups=await self._delete_lookups(home, life, limit - deleted.total))
+        if deleted.total >= limit:
+            return deleted
+        if kind == LeftoverKind.ASHES:
+            await self._database.delete(LEFTOVERS, same)
+            return deleted
+        later = await self._clock.now() + limits.PURGE_DELAY_SECONDS * _MICROSECONDS
+        ashes = {**_NOBODYS, "kind": int(LeftoverKind.ASHES), "due": later}
+        await self._database.update(LEFTOVERS, same, {"$set": ashes})
+        if leftover["session"] is not None and kind in (LeftoverKind.LIFE, LeftoverKind.SWEPT):
+            deleted += await self._forget_name(leftover["session"], now, limit - deleted.total, erases=False)
+        return deleted
+
+    async def _is_adopted(self, leftover: Document) -> bool:
+        """Whether a claimed staging is a session's."""
+        named = {"_id": leftover["session"], "home": leftover["home"]}
+        return await self._database.find_one(SESSIONS, named, fields=("home",)) is not None
+
+    async def _forget_name(self, id_: str, now: int, limit: int, *, erases: bool = True) -> Deleted:
+        """Deletes a name, unless it lives, once nothing of its lives is left; with `erases`, what is left of them
+        first.
+        """
+        fields = ("_id", "tenant", "agent", "home", "life", "incarnation", "ended_life", "ended_user", "ended_due")
+        name = await self._database.find_one(SESSIONS, {"_id": id_}, fields=fields)
+        if name is None or name["incarnation"] is not None:
+            return Deleted()
+        await self._settle(name)
+        deleted = Deleted()
+        lives = await self._database.find(LEFTOVERS, leftover_range(name["home"]), order=_BY_ID, limit=PAGE)
+        lives = [life for life in lives if life["kind"] != LeftoverKind.ASHES]
+        if lives:
+            return deleted if not erases else await self._delete_all(lives, now, limit, forgets=True)
+        await self._agents.see(name["tenant"], name["agent"])
+        same = {"_id": id_, "home": name["home"], "life": name["life"], "incarnation": None}
+        return Deleted(sessions=await self._database.delete(SESSIONS, same))
+
+    async def _delete_old_events(self, before: int, limit: int) -> Deleted:
+        old = {"created": {"$lt": before}}
+        found = await self._database.find(EVENTS, old, fields=_IDS, order=_BY_AGE, limit=limit)
+        if not found:
+            return Deleted()
+        ids = {"_id": {"$in": [document["_id"] for document in found]}}
+        return Deleted(events=await self._database.delete(EVENTS, ids))
+
+    async def delete_numbered(
+        self, collection: str, home: str, life: int, low: int = 0, high: int = 2**63 - 1, *, limit: int
+    ) -> int:
+        """Deletes up to `limit` messages or events of a life, the oldest first. Returns: how many.
+
+        The order is what `loads` tells a session by that ends while it is read.
+        """
+        in_range = numbered_range(home, life, low, high)
+        found = await self._database.find(collection, in_range, fields=_IDS, order=_BY_ID, limit=limit)
+        if not found:
+            return 0
+        in_range["_id"]["$lte"] = found[-1]["_id"]
+        return await self._database.delete(collection, in_range)
+
+    async def _delete_lookups(self, home: str, life: int, limit: int) -> int:
+        of_life = {"home": home, "life": life, "pile": int(Pile.LOOKUP)}
+        found = await self._database.find(HISTORY, of_life, fields=_IDS, limit=limit)
+        if not found:
+            return 0
+        ids = {"home": home, "_id": {"$in": [document["_id"] for document in found]}}
+        return await self._database.delete(HISTORY, ids)
+
+
+def _staging(staging: str) -> Document:
+    return {"_id": leftover_id(staging, FIRST_LIFE), "kind": int(LeftoverKind.STAGING)}

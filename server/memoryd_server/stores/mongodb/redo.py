@@ -1,0 +1,178 @@
+"""What a commit carries in its session's document, to be written out to the other documents: the redo.
+
+MongoDB changes one document at once and no more. So the compare-and-set on the session's document is the commit, and
+brings along all that belongs to other documents. It stays there until the next compare-and-set takes its place, before
+which whoever makes that sees to it that it is written out. Until then, readers that do not know that it is written out
+add what it holds to what they find, or write it out themselves.
+
+It may be written out by several servers at once, and by one that read it long ago: `operations` are such that this
+changes nothing that came later.
+
+- Documents are inserted, never replaced: a message that has got another body since keeps that.
+- A body is replaced, and a group turned, only in messages that bear the stamp (`written`, `turned`) of an older version
+  of the record. A later redaction or turn has stamped them with its own, and what was inserted later bears the version
+  that brought it.
+- Each names its documents by the session's home and life, which are never used again: after a death it cannot reach
+  the next life, and after an erasure not the name's next home.
+- What was deleted meanwhile it could bring back. So a server stops `HELP_SECONDS` after it has read a redo, in which
+  it has one command to send; purges begin `limits.PURGE_DELAY_SECONDS` after the removal that they follow; and what was
+  erased or swept at once is looked for again after that time (`LeftoverKind.ASHES`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from bson import Binary
+from pymongo import UpdateMany, UpdateOne
+
+from memoryd_server.stores.base import Change
+from memoryd_server.stores.mongodb.documents import (
+    Document,
+    document_of_event,
+    document_of_lookup,
+    document_of_message,
+    replacement_of,
+)
+from memoryd_server.stores.mongodb.layout import Pile, numbered_id
+from memoryd_server.stores.records import Event, Lookup, StoredMessage
+from memoryd_server.stores.walk import Segment, visible_segments
+
+HELP_SECONDS: Final = 30.0
+"""How long after it was read a redo may be written out: half of what purges wait for."""
+
+DEFLATED_BYTES: Final = 4 * 1024 * 1024
+"""From this size on it is compressed, since a document holds 16 MiB: what was received in 4 MiB may be six times as
+large as JSON text, but only by escapes, of which little is left then."""
+
+_PLAIN: Final = b"\x00"
+_DEFLATED: Final = b"\x01"
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one change brings for other documents than its session's."""
+
+    version: int
+    """Of the record that it made."""
+    messages: tuple[StoredMessage, ...] = ()
+    replaced: tuple[StoredMessage, ...] = ()
+    completed: tuple[int, ...] = ()
+    reopened: tuple[int, ...] = ()
+    shown: tuple[tuple[int, int], ...] = ()
+    """With reopened groups: the ranges of seqs that the record shows."""
+    hidden: tuple[tuple[int, int], ...] = ()
+    """And those that it says are removed."""
+    lookups: tuple[Lookup, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def changes_messages(self) -> bool:
+        """Whether it changes messages that are stored already."""
+        return bool(self.replaced or self.completed or self.reopened)
+
+
+Parts = tuple[Part, ...]
+"""Of the changes of one compare-and-set, in their order."""
+
+_DECODER: Final = msgspec.msgpack.Decoder(Parts)
+
+
+def part_of(change: Change) -> Part:
+    """What a change brings."""
+    record = change.record
+    assert record is not None
+    return Part(
+        version=record.version,
+        messages=tuple(change.messages),
+        replaced=tuple(change.replaced),
+        completed=tuple(change.completed),
+        reopened=tuple(change.reopened),
+        shown=tuple(visible_segments(record)) if change.reopened else (),
+        hidden=tuple((gone.from_seq, gone.to_seq) for gone in record.removed) if change.reopened else (),
+        lookups=tuple(change.lookups),
+        events=tuple(change.events),
+    )
+
+
+def encode(parts: Sequence[Part]) -> Binary | None:
+    """The redo as a session's document holds it; None when there is nothing to write out."""
+    if not any(map(_brings_something, parts)):
+        return None
+    data = msgspec.msgpack.encode(parts)
+    if len(data) < DEFLATED_BYTES:
+        return Binary(_PLAIN + data)
+    return Binary(_DEFLATED + zlib.compress(data, level=1))
+
+
+def decode(redo: bytes | None) -> Parts:
+    """The inverse of `encode`."""
+    if not redo:
+        return ()
+    data = memoryview(redo)[1:]
+    return _DECODER.decode(zlib.decompress(data) if redo[:1] == _DEFLATED else data)
+
+
+def _brings_something(part: Part) -> bool:
+    return bool(part.messages or part.changes_messages or part.lookups or part.events)
+
+
+def history_documents(home: str, life: int, parts: Sequence[Part]) -> list[Document]:
+    """The documents of messages and look-ups that parts bring, for the collection `history`."""
+    return [
+        *(document_of_message(home, life, message, part.version) for part in parts for message in part.messages),
+        *(document_of_lookup(home, life, lookup) for part in parts for lookup in part.lookups),
+    ]
+
+
+def history_updates(home: str, life: int, parts: Sequence[Part]) -> list[Any]:
+    """All that parts bring for the collection `history`, to be carried out in this order: for parts that change stored
+    messages.
+    """
+    return [operation for part in parts for operation in _of_part(home, life, part)]
+
+
+def event_documents(home: str, life: int, parts: Sequence[Part]) -> list[Document]:
+    """The documents of the collection `events`."""
+    return [document_of_event(home, life, event) for part in parts for event in part.events]
+
+
+def _of_part(home: str, life: int, part: Part) -> Iterator[Any]:
+    older = {"turned": {"$lt": part.version}}
+    now = {"turned": part.version}
+    of_life = {"home": home, "life": life}
+    for head in part.completed:
+        group = {**of_life, "pile": int(Pile.OPEN), "head": head}
+        yield UpdateMany({**group, **older}, {"$set": {**now, "pile": int(Pile.USABLE)}})
+    for head in part.reopened:
+        group = {**of_life, "pile": int(Pile.USABLE), "head": head}
+        # First: who reads the group as it was, and misses what is turned, finds the stamp on the answers that are gone.
+        for low, high in _from(head, part.hidden):
+            yield UpdateMany({**group, "seq": {"$gte": low, "$lte": high}, **older}, {"$set": now})
+        for low, high in _from(head, part.shown):
+            yield UpdateMany(
+                {**group, "seq": {"$gte": low, "$lte": high}, **older}, {"$set": {**now, "pile": int(Pile.OPEN)}}
+            )
+    for message in part.replaced:
+        stored = {"_id": numbered_id(home, life, message.seq), "home": home, "written": {"$lt": part.version}}
+        yield UpdateOne(stored, replacement_of(message, part.version))
+    yield from map(_insertion, history_documents(home, life, [part]))
+
+
+def _from(head: int, ranges: Sequence[tuple[int, int]]) -> list[Segment]:
+    return [Segment(max(low, head), high) for low, high in ranges if high >= head]
+
+
+def _insertion(document: Document) -> UpdateOne:
+    """Inserts a document unless it is there."""
+    named = {"_id": document["_id"], "home": document["home"]}
+    return UpdateOne(named, {"$setOnInsert": {k: v for k, v in document.items() if k not in named}}, upsert=True)
+
+
+def staged_documents(
+    home: str, life: int, messages: Sequence[StoredMessage], lookups: Sequence[Lookup]
+) -> list[Document]:
+    """What adds to a staging: its messages are older than any version of the record that they will belong to."""
+    return history_documents(home, life, [Part(0, messages=tuple(messages), lookups=tuple(lookups))])

@@ -1,0 +1,235 @@
+"""The MongoDB store: its parts, as the contract asks for them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from bson import Binary
+
+from memoryd_server.stores.base import (
+    Change,
+    CommitLimits,
+    Deleted,
+    Due,
+    DuePage,
+    EventPage,
+    Loaded,
+    LookupPage,
+    MessagePage,
+    MessageQuery,
+    Outcome,
+    PoolStatus,
+    SessionPage,
+    SessionQuery,
+    Store,
+    StoreCapability,
+    StoreInfo,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Tail,
+)
+from memoryd_server.stores.mongodb.agents import Agents
+from memoryd_server.stores.mongodb.clock import Clock
+from memoryd_server.stores.mongodb.commits import Commits
+from memoryd_server.stores.mongodb.database import ANSWER_SECONDS, CONNECTIONS, Database
+from memoryd_server.stores.mongodb.errors import FAILURES, GONE, unopenable
+from memoryd_server.stores.mongodb.layout import FORMAT, HISTORY, LEASES, META
+from memoryd_server.stores.mongodb.leftovers import Leftovers
+from memoryd_server.stores.mongodb.loads import Loads
+from memoryd_server.stores.mongodb.location import Location
+from memoryd_server.stores.mongodb.reads import Reads
+from memoryd_server.stores.mongodb.sessions import Sessions
+from memoryd_server.stores.records import (
+    AgentRecord,
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    Usability,
+)
+
+TYPE: Final = "mongodb"
+
+SECRET_BYTES: Final = 32
+_SECRET: Final = "secret"
+_FORMAT: Final = "format"
+_ADOPTED: Final = "adopted:"
+_BEHIND_ADOPTED: Final = "adopted;"
+_MICROSECONDS: Final = 1_000_000
+
+
+class MongoDBStore(Store):
+    """Keeps everything in a database on MongoDB, for any number of servers of memoryd. It changes one document at once
+    and asks for no transactions.
+    """
+
+    # A commit of each session is one of its own: on a sharded database it may be that of one shard that fails.
+    commit_limits = CommitLimits(concurrency=CONNECTIONS, sessions=1)
+
+    def __init__(self, location: Location, **options: Any) -> None:
+        """`options`: of the driver's client, for tests."""
+        self._location = location
+        self._options = options
+        self._database: Database
+
+    async def open(self) -> StoreInfo:
+        try:
+            # Not before, since Motor's client belongs to an event loop.
+            self._database = Database(self._location, **self._options)
+        except FAILURES as error:
+            raise self._unopenable(error) from error
+        try:
+            return await self._open()
+        except StoreMisconfigured:
+            await self.close()
+            raise
+        except (StoreUnavailable, *FAILURES) as error:
+            await self.close()
+            raise self._unopenable(error.__cause__ or error) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open(self) -> StoreInfo:
+        database = self._database
+        clock = Clock(database)
+        agents = Agents(database)
+        self._clock, self._agents = clock, agents
+        self._sessions = Sessions(database)
+        self._leftovers = Leftovers(database, agents, clock)
+        self._loads = Loads(database, self._sessions)
+        self._reads = Reads(database, self._sessions, self._loads)
+        self._commits = Commits(database, self._sessions, agents, self._leftovers, clock)
+        await self._check_format()
+        await database.create_indexes()
+        await database.keep(META, {"_id": _SECRET}, {"value": Binary(secrets.token_bytes(SECRET_BYTES))})
+        shared = StoreCapability("shared", supported=True)
+        risk = self._location.risk
+        durable = StoreCapability("durable", supported=not risk, reason=risk)
+        return StoreInfo(TYPE, durable.supported, (shared, durable), secret=await self._secret())
+
+    async def _check_format(self) -> None:
+        await self._database.keep(META, {"_id": _FORMAT}, {"value": FORMAT})
+        document = await self._database.find_one(META, {"_id": _FORMAT})
+        if document is not None and document["value"] > FORMAT:
+            raise StoreMisconfigured(
+                f"{self._location.database}: a newer version of memoryd has written this database, in format "
+                f"{document['value']}, while this one knows format {FORMAT}. Install that version or a newer one."
+            )
+
+    def _unopenable(self, error: BaseException) -> Exception:
+        problem = unopenable(error, self._location.database, ANSWER_SECONDS)
+        if problem is None:
+            raise error
+        return problem
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    def pool_status(self) -> PoolStatus:
+        """See `base.Pooled`."""
+        return self._database.status()
+
+    async def ping(self) -> None:
+        await self._secret()
+
+    async def _secret(self) -> bytes:
+        document = await self._database.find_one(META, {"_id": _SECRET})
+        if document is None:
+            raise StoreUnavailable(GONE)
+        return bytes(document["value"])
+
+    async def now(self) -> int:
+        return await self._clock.now()
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        await self._database.keep(META, {"_id": _ADOPTED + secret.hex()}, {"value": Binary(secret)})
+
+    async def adopted_secrets(self) -> Sequence[bytes]:
+        adopted = {"_id": {"$gt": _ADOPTED, "$lt": _BEHIND_ADOPTED}}
+        return [bytes(document["value"]) for document in await self._database.find(META, adopted)]
+
+    async def lease(self, name: str, holder: str, seconds: float) -> bool:
+        now = await self._clock.now()
+        taken = {"holder": holder, "ends_at": now + int(seconds * _MICROSECONDS)}
+        document = await self._database.find_one(LEASES, {"_id": name})
+        if document is None:
+            return await self._database.insert(LEASES, {"_id": name, **taken})
+        if document["holder"] != holder and document["ends_at"] > now:
+            return False
+        return bool(await self._database.update(LEASES, document, {"$set": taken}))
+
+    async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
+        return await self._loads.load(key, tail)
+
+    async def read(
+        self, key: SessionKey, incarnation: str, seqs: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredMessage]] | None:
+        return await self._reads.read(key, incarnation, seqs)
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        return await self._reads.list_messages(key, query)
+
+    async def list_entries(
+        self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._reads.list_entries(key, incarnation, from_seq, to_seq, limit)
+
+    async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
+        return await self._loads.list_unusable(key, usabilities, limit)
+
+    async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
+        return await self._reads.list_events(key, incarnation, after, limit)
+
+    async def find(self, key: SessionKey, kind: LookupKind, ids: Sequence[str]) -> Sequence[Lookup]:
+        return await self._reads.find(key, kind, ids)
+
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        return await self._reads.list_lookups(key, limit, after)
+
+    async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        return await self._commits.commit(changes)
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        return await self._reads.list_sessions(query)
+
+    async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
+        return await self._reads.list_due(due, before, limit, after)
+
+    async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
+        return await self._leftovers.begin_staging(tenant, user_id, due)
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        await self._leftovers.stage(staging, messages, lookups, due)
+
+    async def end_staging(self, staging: str) -> None:
+        await self._leftovers.end_staging(staging)
+
+    async def sweep(self, now: int, limit: int) -> Deleted:
+        return await self._leftovers.sweep(now, limit)
+
+    async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
+        return await self._leftovers.erase(tenant, user_id, limit)
+
+    async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
+        session = await self._sessions.read(key)
+        if session is None or session.incarnation != incarnation:
+            return 0
+        await self._sessions.settle(session)
+        return await self._leftovers.delete_numbered(HISTORY, *session.place, from_seq, to_seq, limit=limit)
+
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        return await self._agents.load(tenant, agent)
+
+    async def save_agent(self, record: AgentRecord) -> bool:
+        return await self._agents.save(record)
+
+    async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
+        return await self._agents.list(tenant, after, limit)
+
+    async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._agents.list_tenants(after, limit)

@@ -253,7 +253,7 @@ class _Copy:
             return
         is_same: bool | None = True
         try:
-            copied = await self._attempt(partial(self._sessions.compare, key, record))
+            copied = await self._attempt(partial(self._sessions.compare, key))
         except _Failed as failed:
             is_same = False
             if was_same is not False:

@@ -17,6 +17,8 @@ from memoryd_server.stores.records import Lookup, Record, SessionKey, decode_rec
 PAGE: Final = 1_000
 """Messages or look-ups that are read at once."""
 
+LAST_SEQ: Final = 2**63 - 1
+
 _ENCODER: Final = msgspec.json.Encoder()
 _MODULUS: Final = 1 << 256
 _DIGEST_BYTES: Final = 32
@@ -42,13 +44,9 @@ class Fingerprint:
 
 
 async def take_fingerprint(
-    store: HistoryStore,
-    reads: Reads,
-    key: SessionKey,
-    record: Record,
-    read: Callable[[int], None] = lambda _: None,
-) -> Fingerprint:
-    """The fingerprint of a session whose record was just read. Costs O(history), in pages.
+    store: HistoryStore, reads: Reads, key: SessionKey, read: Callable[[int], None] = lambda _: None
+) -> Fingerprint | None:
+    """The fingerprint of a session; None when there is none. Costs O(history), in pages.
 
     `reads` is the store, or what a caller may see of it. `read` is told of messages, page by page.
 
@@ -57,27 +55,33 @@ async def take_fingerprint(
     lookups = _Multiset()
     after = ""
     while True:
-        page = await store.list_lookups(key, PAGE, after)
-        lookups.add(page.lookups)
-        after = page.after
+        remembered = await store.list_lookups(key, PAGE, after)
+        lookups.add(remembered.lookups)
+        after = remembered.after
         if not after:
             break
     messages = sha256()
+    record: Record | None = None
     low, more = 1, True
     while more:
-        # At least one page, which tells whether all this was of one state.
-        query = MessageQuery(
-            low, max(low, record.last_seq), descending=False, limit=PAGE, bytes=limits.MAX_GROUP_COMMIT_BYTES
-        )
-        found = await reads.list_messages(key, query)
-        if found is None or (found.record.incarnation, found.record.version) != (record.incarnation, record.version):
+        query = MessageQuery(low, LAST_SEQ, descending=False, limit=PAGE, bytes=limits.MAX_GROUP_COMMIT_BYTES)
+        page = await reads.list_messages(key, query)
+        if page is None and record is None:
+            return None
+        if page is None or (record is not None and _state(page.record) != _state(record)):
             raise SourceChanged
-        messages.update(_ENCODER.encode_lines(found.messages))
-        read(len(found.messages))
-        more = found.more
+        record = page.record
+        messages.update(_ENCODER.encode_lines(page.messages))
+        read(len(page.messages))
+        more = page.more
         if more:
-            low = found.messages[-1].seq + 1
+            low = page.messages[-1].seq + 1
+    assert record is not None
     return Fingerprint(record, sha256(settled(record)).digest(), messages.digest(), lookups.digest())
+
+
+def _state(record: Record) -> tuple[str, int]:
+    return record.incarnation, record.version
 
 
 def settled(record: Record) -> bytes:

@@ -116,52 +116,42 @@ class SessionCopier:
             record = loaded.record
         raise Differs("it changed all the time while it was copied", "stop its writers, then copy again")
 
-    async def compare(self, key: SessionKey, record: Record) -> Copied:
+    async def compare(self, key: SessionKey) -> Copied:
         """Has the target hold a session as the source does, by the digests of all that both hold of it.
 
         Raises: Differs, StoreUnavailable.
         """
-        copied = await self.copy(key, record)
-        mended = 0
+        copied, mended = Copied.KNOWN, 0
         for _ in range(ATTEMPTS):
-            if copied is Copied.GONE:
-                return copied
             try:
                 here, there = await self._fingerprints(key)
             except SourceChanged:
-                pass
-            else:
-                if here.digest == there.digest:
-                    return copied
-                if here.record.version == mended:
-                    raise Differs(_what_differs(here, there), _ELSEWHERE)
-            loaded = await self._source.sessions.load(key)
-            if loaded is None:
+                continue
+            if here is None:
                 return Copied.GONE
+            if there is not None and here.digest == there.digest:
+                return copied
+            if there is not None and here.record.version == mended:
+                raise Differs(_what_differs(here, there), _ELSEWHERE)
             # By its record the copy may be complete, and yet lack ids.
-            mended = loaded.record.version
-            again = await self.copy(key, loaded.record, thoroughly=True)
+            mended = here.record.version
+            again = await self.copy(key, here.record, thoroughly=True)
             copied = copied if again is Copied.KNOWN else again
         raise Differs("it changed all the time while it was compared", "stop its writers, then copy again")
 
-    async def _fingerprints(self, key: SessionKey) -> tuple[Fingerprint, Fingerprint]:
+    async def _fingerprints(self, key: SessionKey) -> tuple[Fingerprint | None, Fingerprint | None]:
         """Of the source and of the target. Raises: SourceChanged, StoreUnavailable."""
-        here, there = await asyncio.gather(self._source.sessions.load(key), self._target.store.load(key))
-        if here is None or there is None:
-            raise SourceChanged
         source, target = self._source, self._target
-        taken = await asyncio.gather(
-            take_fingerprint(source.store, source.sessions, key, here.record, self._compared),
-            take_fingerprint(target.store, target.store, key, there.record),
+        here, there = await asyncio.gather(
+            take_fingerprint(source.store, source.sessions, key, self._compared),
+            take_fingerprint(target.store, target.store, key),
             return_exceptions=True,
         )
-        first, second = taken
-        for each in taken:
-            if isinstance(each, BaseException):
-                raise each
-        assert isinstance(first, Fingerprint)
-        assert isinstance(second, Fingerprint)
-        return first, second
+        if isinstance(here, BaseException):
+            raise here
+        if isinstance(there, BaseException):
+            raise there
+        return here, there
 
     # Births
 

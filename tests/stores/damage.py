@@ -8,11 +8,16 @@ from contextlib import closing
 from sqlalchemy import make_url
 
 from memoryd_server.stores.records import SessionKey
+from memoryd_server.stores.redis.keys import Keys
+from tests.databases import redis
 from tests.databases.sql import execute
 
 
 def damage_record(url: str, key: SessionKey) -> None:
     """Makes the records of the sessions with this session id unreadable."""
+    if url.startswith("redis:"):
+        _damage_hash(url, key)
+        return
     assert key.session_id.isalnum(), "it becomes part of a statement"
     statement = f"UPDATE memoryd_sessions SET record = '{{' WHERE session_id = '{key.session_id}'"
     parsed = make_url(url)
@@ -22,3 +27,9 @@ def damage_record(url: str, key: SessionKey) -> None:
     assert parsed.database is not None
     with closing(sqlite3.connect(parsed.database, isolation_level=None)) as connection:
         assert connection.execute(statement).rowcount == 1
+
+
+def _damage_hash(url: str, key: SessionKey) -> None:
+    name = Keys(redis.prefix_of(url)).session(key).hash
+    damaged = [client.hset(name, "rec", "{") for client, found in redis.keys(url) if found.decode() == name]
+    assert damaged == [0], "the record was there"

@@ -10,12 +10,13 @@ import pytest
 
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.memory import InMemoryStore
+from memoryd_server.stores.redis.store import RedisStore
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.mariadb import MariaDBStore
 from memoryd_server.stores.sql.postgresql import PostgreSQLStore
 from memoryd_server.stores.sql.sqlite import SQLiteStore
 
-KNOWN = "in_memory, sqlite, postgresql and mysql"
+KNOWN = "in_memory, sqlite, postgresql, mysql, redis and mongodb"
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +38,10 @@ ROOT = Path(__file__).parents[2]
         (None, "postgresql+asyncpg:///db?host=/var/run/postgresql", PostgreSQLStore),
         (None, "postgresql://host?dbname=db", PostgreSQLStore),
         ("mysql", "mysql://user:pw@host/db", MariaDBStore),
+        ("redis", "redis://user:pw@host:6380/2?prefix=mine:", RedisStore),
+        (None, "rediss://:pw@host", RedisStore),
+        (None, "redis://", RedisStore),
+        (None, "redis://user:pw@one:7000,two:7001,[::1]:7002", RedisStore),
         (None, "mariadb+asyncmy://user:pw@host/db", MariaDBStore),
     ],
 )
@@ -50,9 +55,9 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         ("sqlite", None, ["'main'", "no URL", "MEMORYD_STORES__MAIN__URL", "`url` in [stores.main]", "sqlite:////"]),
         ("sqlite", "", ["no URL", "MEMORYD_STORES__MAIN__URL"]),
         (None, None, ["no URL", "MEMORYD_STORES__MAIN__URL"]),
-        ("oracle", None, ["no type 'oracle'", KNOWN, "redis and mongodb come with a later"]),
+        ("oracle", None, ["no type 'oracle'", KNOWN]),
         ("oracle", "oracle://host", ["no type 'oracle'", KNOWN]),
-        (None, "oracle://host", ["no URL scheme 'oracle'", KNOWN, "redis and mongodb come with a later"]),
+        (None, "oracle://host", ["no URL scheme 'oracle'", KNOWN]),
         (None, "/var/lib/memoryd.db", ["has no scheme", "must look like sqlite:////"]),
         ("postgresql", None, ["no URL", "for example to postgresql://user:password@localhost/memoryd"]),
         ("postgresql", "mysql://host/db", ["type is postgresql", "for mysql", "looks like postgresql://"]),
@@ -72,8 +77,24 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         (None, "mysql://u@host/db?connect_timeout=pw", ["an option", "mysql://"]),
         ("postgresql://u:pw@host/db", None, ["no type 'postgresql://u:***@host/db'"]),
         (None, "mysql+pymysql://u:pw@host/db", ["driver pymysql", "uses asyncmy"]),
-        (None, "rediss://host", ["redis comes with a later version"]),
-        (None, "mongodb+srv://host", ["mongodb comes with a later version"]),
+        ("redis", None, ["no URL", "for example to redis://user:password@localhost/0"]),
+        ("rediss", None, ["no type 'rediss'", "Its type is redis"]),
+        (
+            None,
+            "redis+asyncio://u:pw@host",
+            ["no URL scheme with 'asyncio'", "rediss for TLS", "must look like redis://"],
+        ),
+        (None, "redis://u:pw@host:port", ["a port in it is no number", "must look like redis://"]),
+        (None, "redis://u:pw@x@host", ["more than one @", "must look like redis://"]),
+        (None, "redis://u:pw@host/db", ["option db must be a number", "must look like redis://"]),
+        (None, "redis://[host", ["cannot be read", "must look like redis://"]),
+        (None, "redis://u:pw@host?retries=3", ["unknown option 'retries'", "prefix, db, username"]),
+        (None, "redis://u:pw@host?timeout=0", ["option timeout must be a number from 0.1"]),
+        (None, "redis://u:pw@host?connections=many", ["option connections must be a number from 1"]),
+        (None, "redis://host?prefix=a{b}", ["prefix holds a brace"]),
+        (None, "redis://u:pw@host?ssl_ca_certs=ca.pem", ["ssl_ca_certs is for TLS", "begin the URL with rediss:"]),
+        (None, "rediss://u:pw@host?ssl_check_hostname=maybe", ["ssl_check_hostname must be true or false"]),
+        (None, "mongodb+srv://host", ["names no database"]),
         ("in_memory", "sqlite:///memoryd.db", ["type is in_memory", "begins with sqlite:", "looks like memory://"]),
         ("sqlite", "memory://", ["type is sqlite", "begins with memory:", "looks like sqlite:////"]),
         (
@@ -102,6 +123,7 @@ def test_a_python_without_sqlite_is_told_how_to_get_it() -> None:
 import sys
 sys.modules["_sqlite3"] = None
 from memoryd_server.stores.base import StoreMisconfigured
+from memoryd_server.stores.redis.store import RedisStore
 from memoryd_server.stores.registry import create_store
 create_store("main", "in_memory", None)
 try:
@@ -115,7 +137,8 @@ except StoreMisconfigured as error:
 
 
 @pytest.mark.parametrize(
-    ("url", "driver"), [("postgresql://u:pw@host/db", "asyncpg"), ("mysql://u:pw@host/db", "asyncmy")]
+    ("url", "driver"),
+    [("postgresql://u:pw@host/db", "asyncpg"), ("mysql://u:pw@host/db", "asyncmy"), ("redis://u:pw@host", "redis")],
 )
 def test_without_its_driver_a_store_says_what_to_install(
     url: str, driver: str, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,10 @@ SECRET = "hunter2"
             "postgresql://ann:***@host/db?sslmode=require&sslpassword=***&colour=green",
         ),
         ("mysql://ann@host/db?passwd=hunter2", "mysql://ann@host/db?passwd=***"),
+        ("redis://:hunter2@host:6379/0", "redis://:***@host:6379/0"),
+        ("rediss://ann:hunter2@one:1,two:2/?prefix=mine:", "rediss://ann:***@one:1,two:2/?prefix=mine:"),
+        ("redis://one:7000,two:7001/", "redis://one:7000,two:7001/"),
+        ("redis://host?password=hunter2&ssl_password=hunter2", "redis://host?password=***&ssl_password=***"),
         (
             "mysql://ann@host/db?auth_token=hunter2&api_secret=hunter2",
             "mysql://ann@host/db?auth_token=***&api_secret=***",
@@ -49,6 +53,7 @@ def test_of_a_url_only_its_secrets_are_masked(url: str, shown: str) -> None:
         "postgresql://ann:x?token=hunter2@host/db",
         "mysql://host:3306/db?password=x@hunter2",
         "postgresql://ann:hunter2",
+        "redis://ann:7,hunter2",
         "postgresql://ann:hunter2/db",
         "postgresql:/ann:hunter2@host/db",
         "redis://ann:1,hunter2",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
@@ -22,6 +21,9 @@ _TYPE_OF_SCHEME: Final = {
     "postgres": "postgresql",
     "mysql": "mysql",
     "mariadb": "mysql",
+    "redis": "redis",
+    "rediss": "redis",
+    "mongodb": "mongodb",
 }
 
 TYPES: Final = tuple(dict.fromkeys(_TYPE_OF_SCHEME.values()))
@@ -32,26 +34,13 @@ _EXAMPLES: Final = {
     "sqlite": "sqlite:////var/lib/memoryd/memoryd.db",
     "postgresql": "postgresql://user:password@localhost/memoryd",
     "mysql": "mysql://user:password@localhost/memoryd",
+    "redis": "redis://user:password@localhost/0",
+    "mongodb": "mongodb://user:password@localhost/memoryd",
 }
 _ENCODING: Final = "Percent-encode what else than letters and digits its user and password hold: @ as %40, / as %2F."
 _DATABASE_OPTIONS: Final = frozenset({"database", "dbname"})
 """Options that name a database, as PostgreSQL's own library has them."""
 _DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
-
-
-@dataclass(frozen=True, slots=True)
-class _LaterType:
-    """A type of stores that comes with a later version."""
-
-    schemes: tuple[str, ...]
-    driver: str
-
-
-_LATER: Final = {
-    "redis": _LaterType(("redis", "rediss"), driver="redis"),
-    "mongodb": _LaterType(("mongodb",), driver="motor"),
-}
-_LATER_OF_SCHEME: Final = {scheme: type_ for type_, later in _LATER.items() for scheme in later.schemes}
 
 
 def create_store(name: str, type: str | None, url: str | None) -> Store:
@@ -61,8 +50,9 @@ def create_store(name: str, type: str | None, url: str | None) -> Store:
         name: The name in the settings, for messages.
         type: One of TYPES; None for the one that the URL belongs to.
         url: Where the data is: `memory://`; a SQLite file (`sqlite:///relative/path`, `sqlite:////absolute/path`); a
-            database on PostgreSQL (`postgresql://`, with the options of libpq), or on MySQL or MariaDB (`mysql://`). A
-            store of the type `in_memory` needs none.
+            database on PostgreSQL (`postgresql://`, with the options of libpq), or on MySQL or MariaDB (`mysql://`);
+            Redis (`redis://`, `rediss://` with TLS; for a cluster, some of its nodes with commas between). A store of
+            the type `in_memory` needs none.
 
     Raises: StoreMisconfigured with a text that says what to set or to install.
     """
@@ -76,7 +66,7 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
     if type_ is not None and type_ not in TYPES:
         if type_ in _TYPE_OF_SCHEME:
             raise StoreMisconfigured(f"there is no type {type_!r}. Its type is {_TYPE_OF_SCHEME[type_]}.")
-        raise _unknown(f"there is no type {masked(type_)!r}", _LATER_OF_SCHEME.get(type_))
+        raise _unknown(f"there is no type {masked(type_)!r}")
     if url is None and type_ != "in_memory":
         variable = VARIABLE_OF_TYPE.get(type_ or "")
         own = f"MEMORYD_STORES__{name.upper()}__URL, or `url` in [stores.{name}] of the TOML file"
@@ -93,12 +83,16 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
         backend, _, driver = scheme.partition("+")
         type_of_url = _TYPE_OF_SCHEME.get(backend)
         if type_of_url is None:
-            raise _unknown(f"there is no URL scheme {scheme!r}", _LATER_OF_SCHEME.get(backend))
+            raise _unknown(f"there is no URL scheme {scheme!r}")
         if type_ is not None and type_ != type_of_url:
             raise StoreMisconfigured(
                 f"its type is {type_}, but its URL begins with {scheme}:, which is for {type_of_url}. Change one of "
                 f"them; a URL for {type_} looks like {_EXAMPLES[type_]}."
             )
+        if type_of_url == "redis":
+            return _create_redis_store(f"{scheme}:{rest}", driver)
+        if type_of_url == "mongodb":
+            return _create_mongodb_store(f"{scheme}:{rest}", driver)
         if type_of_url != "in_memory":
             return _create_sql_store(type_of_url, f"{scheme}:{rest}", driver)
     return InMemoryStore()
@@ -164,15 +158,46 @@ def _create_sqlite_store(url: URL) -> Store:
     return SQLiteStore(url)
 
 
-def _unknown(problem: str, later: str | None) -> StoreMisconfigured:
-    text = f"{problem} in this version, which has {_listed(TYPES)}."
-    if later is None:
-        return StoreMisconfigured(f"{text} {_listed(_LATER)} come with a later one.")
-    driver = _LATER[later].driver
-    text += f" {later} comes with a later version"
-    if find_spec(driver) is None:
-        text += f", with its driver {driver} in the extra memoryd-server[{later}]"
-    return StoreMisconfigured(f"{text}; until then, set a URL such as {_EXAMPLES['sqlite']}.")
+def _create_redis_store(url: str, suffix: str) -> Store:
+    if suffix:
+        raise StoreMisconfigured(
+            f"there is no URL scheme with {suffix!r}: it is redis, or rediss for TLS. It must look like "
+            f"{_EXAMPLES['redis']}."
+        )
+    if find_spec("redis") is None:
+        raise StoreMisconfigured(
+            "its driver redis is not installed: install the extra memoryd-server[redis], for example with pip install "
+            "'memoryd-server[redis]'."
+        )
+    from memoryd_server.stores.redis.store import RedisStore
+    from memoryd_server.stores.redis.url import URLError, read_url
+
+    try:
+        target = read_url(url)
+    except URLError as error:
+        raise StoreMisconfigured(f"its URL cannot be used: {error}. It must look like {_EXAMPLES['redis']}.") from error
+    return RedisStore(target)
+
+
+def _create_mongodb_store(url: str, suffix: str) -> Store:
+    if suffix not in ("", "srv"):
+        raise StoreMisconfigured(
+            f"there is no URL scheme 'mongodb+{suffix}': it is mongodb, or mongodb+srv where DNS names the servers. It "
+            f"must look like {_EXAMPLES['mongodb']}."
+        )
+    if find_spec("motor") is None:
+        raise StoreMisconfigured(
+            "its driver motor is not installed: install the extra memoryd-server[mongodb], for example with pip "
+            "install 'memoryd-server[mongodb]'."
+        )
+    from memoryd_server.stores.mongodb.location import locate
+    from memoryd_server.stores.mongodb.store import MongoDBStore
+
+    return MongoDBStore(locate(url))
+
+
+def _unknown(problem: str) -> StoreMisconfigured:
+    return StoreMisconfigured(f"{problem} in this version, which has {_listed(TYPES)}.")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -166,7 +166,8 @@ class Reads:
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]
     ) -> tuple[Record, Sequence[StoredMessage]] | None:
         name = self._keys.session(key)
-        return await self._steadily(lambda most: self._read(name, incarnation, seqs, most), ENTRIES_A_SCRIPT)
+        possible = [seq for seq in seqs if seq > 0]
+        return await self._steadily(lambda most: self._read(name, incarnation, possible, most), ENTRIES_A_SCRIPT)
 
     async def _read(
         self, name: SessionName, incarnation: str, seqs: Sequence[int], most: int
@@ -175,8 +176,9 @@ class Reads:
         record: Record | None = None
         messages: list[StoredMessage] = []
         for first in range(0, max(len(seqs), 1), most):
-            values = (name.key, incarnation, *seen, *map(number, seqs[first : first + most]))
-            reply = await self._run(READ(name.hash, name.order, values=values))
+            values: list[Value] = [name.key, incarnation, *seen]
+            values += map(number, seqs[first : first + most])
+            reply = await self._run(READ(name.hash, name.order, values=tuple(values)))
             if reply is None:
                 return None
             if reply == 0:

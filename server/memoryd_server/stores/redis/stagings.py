@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from memoryd_server.stores.base import Change, Lost, Outcome, StagingLost
+from memoryd_server.stores.base import Change, Committed, Lost, Outcome, StagingLost
 from memoryd_server.stores.records import Lookup, StoredMessage
 from memoryd_server.stores.redis.changes import commit_call, lookups_of, messages_of, outcomes_of
 from memoryd_server.stores.redis.keys import Keys, StagingName
@@ -72,19 +72,19 @@ class Stagings:
         [claim] = await self._nodes.change(CLAIM(name.hash, values=(0,)))
         if claim is None:
             return outcomes
-        is_adopted = False
+        # What breaks off from here on leaves both to a sweep.
         try:
             await self._bring(name, brought, *claim)
-            call = commit_call(self._keys, rest, confirms=confirms, staging_partition=partition)
-            [reply] = await self._nodes.change(call)
-            adopted = outcomes_of(rest, reply)
-            is_adopted = not isinstance(adopted[0], Lost)
         except StagingLost:
             return outcomes
-        finally:
-            await self._delete(name if is_adopted else brought)
-            if not is_adopted:
-                await self._nodes.run(CLAIM(name.hash, values=(1,)))
+        call = commit_call(self._keys, rest, confirms=confirms, staging_partition=partition)
+        [reply] = await self._nodes.change(call)
+        adopted = outcomes_of(rest, reply)
+        if adopted[0] == Committed():
+            await self._delete(name)
+        else:
+            await self._delete(brought)
+            await self._nodes.run(CLAIM(name.hash, values=(1,)))
         return [*islice(outcomes, made), *adopted]
 
     async def _bring(self, name: StagingName, to: StagingName, due: bytes, user: bytes) -> None:

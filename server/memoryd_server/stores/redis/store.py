@@ -111,14 +111,16 @@ class RedisStore(Store):
             if problem is None or isinstance(error, StoreMisconfigured):
                 raise
             raise problem from error
-        told = " ".join(filter(None, (risk, CLUSTER_RISK if isinstance(self._nodes, Cluster) else "")))
+        capabilities = [
+            StoreCapability("shared", supported=True),
+            StoreCapability("durable", supported=not risk, reason=risk),
+        ]
+        if isinstance(self._nodes, Cluster):
+            capabilities.append(StoreCapability("lossless_failover", supported=False, reason=CLUSTER_RISK))
         return StoreInfo(
             type=TYPE,
             durable=not risk,
-            capabilities=(
-                StoreCapability("shared", supported=True),
-                StoreCapability("durable", supported=not risk, reason=told),
-            ),
+            capabilities=tuple(capabilities),
             secret=secret,
         )
 

@@ -76,8 +76,11 @@ def parameters(adapters: Iterable[Adapter]) -> list[ParameterSet]:
     ]
 
 
-EACH_ADAPTER: Final = parameters(ADAPTERS)
+EACH_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.database is not MONGODB_CONCURRENT)
+"""For tests of one caller. Of the two servers that stand in for MongoDB it is the one that is closer to it."""
 EACH_SQL_ADAPTER: Final = parameters(SQL_ADAPTERS)
 """For tests about tables."""
+EACH_ATOMIC_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.is_atomic)
+"""For tests of several callers of one server."""
 EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared and adapter.is_atomic)
 """For tests in which several servers have one database, or one server ends in the middle of something."""

@@ -12,8 +12,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.databases import shared
+from tests.databases.cluster import OwnCluster
 from tests.databases.kind import Kind
-from tests.databases.kinds import KINDS, SQL_KINDS
+from tests.databases.kinds import KINDS, REDIS_CLUSTER, SQL_KINDS
 from tests.databases.servers import OwnServer
 from tests.databases.shared import SharedServers, SharedServersHolder
 
@@ -81,3 +82,11 @@ def start_database_server() -> Iterator[StartDatabaseServer]:
             return started.enter_context(OwnServer(kind))
 
         yield start
+
+
+@pytest.fixture
+def redis_cluster() -> Iterator[OwnCluster]:
+    """A Redis Cluster of a test's own."""
+    shared.of_this_run().require(REDIS_CLUSTER, to_be_stopped=True)
+    with OwnCluster() as cluster:
+        yield cluster

@@ -43,6 +43,7 @@ class Redis(Kind):
             "bind": "127.0.0.1",
             "port": port,
             "dir": data,
+            "logfile": "/dev/stderr",
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
@@ -88,8 +89,10 @@ class RedisCluster(Redis):
             "cluster-enabled": "yes",
             "cluster-port": bus_port(port),
             "cluster-node-timeout": NODE_TIMEOUT_MS,
-            # A replica is one at once, and not after the seconds in which a master waits for others to come.
+            # A replica is one at once, and not after the seconds in which a master waits for others to come, and for
+            # something to tell it.
             "repl-diskless-sync-delay": 0,
+            "repl-ping-replica-period": 1,
         }
 
     def unite(self, ports: Sequence[int]) -> None:
@@ -181,5 +184,9 @@ def _is_there(client: Client) -> bool:
 
 def _is_at_work(node: tuple[str, int]) -> bool:
     with client_at(node) as client:
-        link = client.info("replication").get("master_link_status", "up")
-        return bool(link == "up" and client.cluster("info")["cluster_state"] == "ok")
+        replication = client.info("replication")
+        link = replication.get("master_link_status", "up")
+        # What a replica has heard is 0 until it has told for the first time that it follows: before that, its master
+        # tells it nothing.
+        heard = [replication[f"slave{number}"]["offset"] for number in range(replication["connected_slaves"])]
+        return (client.cluster("info")["cluster_state"], link) == ("ok", "up") and all(heard)

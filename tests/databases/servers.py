@@ -76,6 +76,11 @@ class Node:
         self._keeper: subprocess.Popen[bytes] | None = None
         make_directory(kind, directory)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not ended since."""
+        return self._keeper is not None
+
     def start(self) -> None:
         """Starts it; does not wait for it."""
         self._keeper = start_keeper(self._kind, self.directory, self.port, subprocess.PIPE, subprocess.PIPE)

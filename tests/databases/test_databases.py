@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import mongodb, redis
+from tests.databases.cluster import OwnCluster
 from tests.databases.kind import Kind, addresses, is_open
 from tests.databases.kinds import (
     KINDS,
@@ -57,6 +58,7 @@ def add(kind: Kind, url: str, *numbers: int) -> None:
             for number, master in itertools.product(numbers, masters):
                 with suppress(MovedError):
                     master.set(f"{redis.prefix_of(url)}{number}", "")
+                    assert not redis.is_cluster(master) or master.wait(1, WAIT_SECONDS * 1_000)
     else:
         with mongodb.database_at(url) as database:
             database["t"].insert_many([{"number": number} for number in numbers])
@@ -157,6 +159,50 @@ class TestAServerOfATestsOwn:
             assert answers(url)
             process.kill()
         until(lambda: not answers(url))
+
+
+class TestAClusterOfATestsOwn:
+    @pytest.fixture
+    def url(self, redis_cluster: OwnCluster) -> Iterator[str]:
+        with redis_cluster.new_database() as url:
+            add(REDIS_CLUSTER, url, *NUMBERS)
+            yield url
+
+    def test_has_three_masters_with_a_replica_each(self, redis_cluster: OwnCluster) -> None:
+        masters = redis_cluster.masters()
+        assert len(masters) == 3
+        assert {*masters, *map(redis_cluster.replica_of, masters)} == set(redis_cluster.nodes)
+
+    def test_promotes_the_replica_of_a_master_that_is_killed_and_takes_that_back_as_a_replica(
+        self, redis_cluster: OwnCluster, url: str
+    ) -> None:
+        master = redis_cluster.master_of(0)
+        replica = redis_cluster.replica_of(master)
+        master.kill()
+        redis_cluster.wait_until_promoted(replica)
+        assert redis_cluster.master_of(0) is replica
+        assert stored(REDIS_CLUSTER, url) == NUMBERS
+        master.start()
+        redis_cluster.wait_until_whole()
+        assert redis_cluster.replica_of(replica) is master
+
+    def test_promotes_a_replica_when_it_is_told_to(self, redis_cluster: OwnCluster, url: str) -> None:
+        master = redis_cluster.master_of(0)
+        replica = redis_cluster.replica_of(master)
+        redis_cluster.promote(replica)
+        assert redis_cluster.master_of(0) is replica
+        redis_cluster.wait_until_whole()
+        assert stored(REDIS_CLUSTER, url) == NUMBERS
+
+    def test_moves_a_slot_with_its_keys(self, redis_cluster: OwnCluster, url: str) -> None:
+        source, target, _ = redis_cluster.masters()
+        (slot, *_) = redis_cluster.slots_with_keys(source)
+        assert redis_cluster.move_slot(slot, target) > 0
+        assert redis_cluster.master_of(slot) is target
+        assert slot not in redis_cluster.slots_with_keys(source)
+        assert slot in redis_cluster.slots_with_keys(target)
+        redis_cluster.wait_until_whole()
+        assert stored(REDIS_CLUSTER, url) == NUMBERS
 
 
 class TestARun:

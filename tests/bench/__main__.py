@@ -11,7 +11,7 @@ import typer
 import uvloop
 from rich.console import Console
 
-from tests.bench.options import CALLERS, HISTORIES, OPERATIONS, STORES, Options
+from tests.bench.options import CALLERS, COPIED_STORES, COPY, HISTORIES, OPERATIONS, STORES, Options
 from tests.bench.processes import ProcessFailed
 from tests.bench.run import run, run_profiles
 
@@ -43,7 +43,7 @@ def _number(text: str) -> int:
 
 def main(
     store: Annotated[list[str] | None, typer.Option(help=f"Some of: {', '.join(STORES)}.")] = None,
-    op: Annotated[list[str] | None, typer.Option(help=f"Some of: {', '.join(OPERATIONS)}.")] = None,
+    op: Annotated[list[str] | None, typer.Option(help=f"Some of: {', '.join((*OPERATIONS, COPY))}.")] = None,
     history: Annotated[list[str] | None, typer.Option(help="Lengths of histories, in hundreds of messages.")] = None,
     callers: Annotated[list[str] | None, typer.Option(help="Numbers of calls under way at once.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often all sides take their turns.")] = _WHOLE.rounds,
@@ -56,9 +56,13 @@ def main(
 
     What is left out is measured whole. Options may be repeated, or list items with commas between them.
     """
+    stores = _items(store, STORES, _one_of(STORES))
+    measured = _items(op, (*OPERATIONS, COPY), _one_of((*OPERATIONS, COPY)))
+    copies = COPY in measured and {*COPIED_STORES} <= {*stores}
     options = Options(
-        stores=_items(store, STORES, _one_of(STORES)),
-        operations=_items(op, OPERATIONS, _one_of(OPERATIONS)),
+        stores=stores,
+        operations=tuple(name for name in measured if name != COPY),
+        copied_messages=_WHOLE.copied_messages if copies else 0,
         histories=_items(history, HISTORIES, _number),
         callers=_items(callers, CALLERS, _number),
         rounds=rounds,

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from tests.bench.cases import CaseResult, Subject
+from tests.bench.copying import Copied
 from tests.bench.measuring import Measured
 
 _FLOOR_RATIOS: Final = {
@@ -41,6 +42,10 @@ _WITHOUT_BARS: Final = "mongodb"
 
 _MEMORY_MB: Final = 220
 _MEMORY_GROWTH_MB: Final = 20
+
+
+_COPIED_A_SECOND: Final = 10_000
+"""Messages that `memoryd copy` moves at least."""
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -105,6 +110,12 @@ def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
 def _by_length(result: CaseResult) -> Sequence[tuple[Subject, Measured]]:
     mixed = [item for item in result.subjects.items() if item[0].operation == result.operation]
     return sorted(mixed, key=lambda item: item[0].history)
+
+
+def bar_of_copy(copied: Copied) -> Bar:
+    """The bar of a copy."""
+    what = f"copy of {copied.messages:,} messages to {copied.target}: messages/s"
+    return Bar(copied.source, what, copied.per_second, _COPIED_A_SECOND, at_least=True)
 
 
 def bars_of_memory(memory: Memory) -> Iterator[Bar]:

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb")
+STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb", "redis")
 OPERATIONS: Final = ("load_window_20", "load_window_2000t", "list_page", "append_1", "append_10")
 """Reads come first: what the others append is plain, and would change what a window holds."""
+COPY: Final = "copy"
+"""What is measured beside these: `memoryd copy` between two stores."""
+COPIED_STORES: Final = ("sqlite", "redis")
+"""Between which is copied, there and back."""
 HISTORIES: Final = (100, 10_000, 1_000_000)
 CALLERS: Final = (1, 32)
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The most that is measured on a store."""
+    """The most that is measured on a store. See `Options`."""
 
     history: int = 1_000_000
     callers: int = 32
@@ -49,6 +53,8 @@ class Options:
     """Messages at the end of some histories that windows must step over."""
     other_sessions: int = 100_000
     """Sessions beside those that are measured, in a database of their own."""
+    copied_messages: int = 100_000
+    """Messages that are copied from one store to another; 0 for no copy."""
     rounds: int = 5
     slices: int = 4
     """Turns that each side takes in a round."""

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tests.bench.bars import Bar, Memory
 from tests.bench.cases import CaseResult
+from tests.bench.copying import Copied
 from tests.bench.measuring import Measured
 
 
@@ -52,11 +53,12 @@ def _row(store: str, op: str, history: int, callers: int, measured: Measured, un
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What `bench_bars.json` holds: which bars were reached, and the servers' memory."""
+    """What `bench_bars.json` holds: which bars were reached, the servers' memory, and copies."""
 
     reached: bool
     bars: Sequence[Bar]
     memory: Sequence[Memory]
+    copies: Sequence[Copied]
 
 
 def write(out: Path, rows: Sequence[Row], summary: Summary) -> None:
@@ -72,9 +74,12 @@ def bars_file(out: Path) -> Path:
 
 
 def show(console: Console, rows: Sequence[Row], summary: Summary) -> None:
-    """Prints rows, memory and bars."""
-    console.print(_table_of_rows(rows))
-    console.print(_table_of_memory(summary.memory))
+    """Prints rows, memory, copies and bars."""
+    if rows:
+        console.print(_table_of_rows(rows))
+        console.print(_table_of_memory(summary.memory))
+    if summary.copies:
+        console.print(_table_of_copies(summary.copies))
     console.print(_table_of_bars(summary.bars))
     missed = [bar for bar in summary.bars if not bar.is_reached]
     if missed:
@@ -111,6 +116,16 @@ def _table_of_memory(memory: Sequence[Memory]) -> Table:
     for one in memory:
         figures = (one.after_start, one.before, one.after, one.peak)
         table.add_row(one.store, *(f"{figure:.0f}" for figure in figures))
+    return table
+
+
+def _table_of_copies(copies: Sequence[Copied]) -> Table:
+    table = Table("from", "to", title="memoryd copy", caption="computing: the copying process's share of the time")
+    for heading in ("messages", "seconds", "messages/s", "computing"):
+        table.add_column(heading, justify="right")
+    for one in copies:
+        figures = (f"{one.messages:,}", f"{one.seconds:.1f}", f"{one.per_second:,.0f}", f"{one.cpu:.0%}")
+        table.add_row(one.source, one.target, *figures)
     return table
 
 

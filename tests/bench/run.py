@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.bench import sessions
-from tests.bench.bars import Bar, Memory, bars_of, bars_of_memory
+from tests.bench.bars import Bar, Memory, bar_of_copy, bars_of, bars_of_memory
 from tests.bench.cases import CaseResult, cases, warm_up
+from tests.bench.copying import Copied, measure_copies
 from tests.bench.databases import SERVERS
 from tests.bench.options import Options
 from tests.bench.processes import ServerProcess, run_to_end, serving
@@ -44,19 +45,32 @@ async def run(options: Options, console: Console) -> Summary:
     rows: list[Row] = []
     bars: list[Bar] = []
     memory: list[Memory] = []
-    async with _prepared(options, console) as prepared:
-        done = _counter(prepared, options, "measured")
-        for store, server in prepared.servers.items():
-            results, used = await _measure(store, server, prepared.bare, options, done)
-            memory.append(used)
-            for result in results:
-                rows += rows_of(result)
-                bars += bars_of(result)
-            bars += bars_of_memory(used)
-    summary = Summary(all(bar.is_reached for bar in bars), bars, memory)
+    copies = await _copies(options, console) if options.copied_messages else []
+    if options.operations:
+        async with _prepared(options, console) as prepared:
+            done = _counter(prepared, options, "measured")
+            for store, server in prepared.servers.items():
+                results, used = await _measure(store, server, prepared.bare, options, done)
+                memory.append(used)
+                for result in results:
+                    rows += rows_of(result)
+                    bars += bars_of(result)
+                bars += bars_of_memory(used)
+    bars += map(bar_of_copy, copies)
+    summary = Summary(all(bar.is_reached for bar in bars), bars, memory, copies)
     write(options.out, rows, summary)
     show(console, rows, summary)
     return summary
+
+
+async def _copies(options: Options, console: Console) -> list[Copied]:
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=options.out.parent) as directory,
+        _progress(console) as progress,
+        _told(progress, "copy", options.copied_messages) as loaded,
+    ):
+        return await measure_copies(options, Path(directory), _ON_DISK, loaded)
 
 
 async def run_profiles(options: Options, console: Console) -> None:

@@ -19,7 +19,7 @@ from tests.bench.cases import cases
 from tests.bench.histories import BLOCK, Ending, ending, history
 from tests.bench.measuring import Measured, Round
 from tests.bench.operations import WrongAnswer
-from tests.bench.options import OPERATIONS, STORES, Options
+from tests.bench.options import COPIED_STORES, OPERATIONS, STORES, Options
 from tests.bench.report import bars_file
 from tests.bench.run import run
 from tests.databases.kinds import MARIADB, MONGODB, POSTGRESQL, REDIS
@@ -43,6 +43,7 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
         warm_up_seconds=0.01,
         ending_messages=BLOCK,
         other_sessions=20,
+        copied_messages=4 * BLOCK,
         out=tmp_path / "build" / "bench.json",
     )
     printed = io.StringIO()
@@ -63,6 +64,9 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
     summary = json.loads(bars_file(options.out).read_text())
     assert {memory["store"] for memory in summary["memory"]} == set(STORES)
     assert all(0 < memory["after_start"] <= memory["peak"] for memory in summary["memory"])
+    there, back = summary["copies"]
+    assert (there["source"], there["target"]) == (back["target"], back["source"]) == COPIED_STORES
+    assert there["messages"] == back["messages"] == 4 * BLOCK
     assert all(row["op"] in printed.getvalue() for row in rows)
     assert list(options.out.parent.iterdir()) == [*sorted([options.out, bars_file(options.out)])], "data is left behind"
 

@@ -1,0 +1,105 @@
+"""How fast `memoryd copy` moves what a store holds to another one, there and back: the whole command, from its start to
+the end of its comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+from memoryd_server.config import ENV_PREFIX
+from tests.bench import sessions
+from tests.bench.databases import SERVERS
+from tests.bench.options import COPIED_STORES, Options
+from tests.bench.processes import ProcessFailed, run_to_end
+from tests.databases.servers import OwnServer
+
+_SHORT: Final = 200
+"""Messages of most of the sessions."""
+_LONG: Final = 10_000
+"""Messages of the others: a tenth of all messages, where there are enough."""
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """One copy of everything."""
+
+    source: str
+    target: str
+    messages: int
+    seconds: float
+    cpu: float
+    """The share of that in which the copying process computed; what is left is waiting for the databases."""
+
+    @property
+    def per_second(self) -> float:
+        return self.messages / self.seconds
+
+
+async def measure_copies(
+    options: Options, directory: Path, on_disk: Path, loaded: Callable[[int], None]
+) -> list[Copied]:
+    """Fills a SQLite file, copies it to Redis, and copies that into another SQLite file.
+
+    Raises: ProcessFailed, also when a copy is not what it was copied from.
+    """
+    plans = directory / "copy.json"
+    sessions.write_plans(plans, _plans(options.copied_messages))
+    first, second = (_sqlite_url(directory / f"{name}.db") for name in ("copy", "back"))
+    await run_to_end("tests.bench.load", first, plans, 0, loaded=loaded)
+    with ExitStack() as stack:
+        here, there = COPIED_STORES
+        server = await asyncio.to_thread(stack.enter_context, OwnServer(SERVERS[there], on_disk))
+        between = stack.enter_context(server.new_database())
+        return [
+            await _copy(here, first, there, between, options.copied_messages),
+            await _copy(there, between, here, second, options.copied_messages),
+        ]
+
+
+def _sqlite_url(file: Path) -> str:
+    return f"sqlite:///{file.absolute()}"
+
+
+def _plans(messages: int) -> list[sessions.SessionPlan]:
+    long = messages // 10 // _LONG
+    short = (messages - long * _LONG) // _SHORT
+    return [
+        sessions.session_of(length, number)
+        for length, count in ((_LONG, long), (_SHORT, short))
+        for number in range(count)
+    ]
+
+
+async def _copy(source: str, source_url: str, target: str, target_url: str, messages: int) -> Copied:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)} | {
+        f"{ENV_PREFIX}STORES__{source.upper()}__URL": source_url,
+        f"{ENV_PREFIX}STORES__{target.upper()}__URL": target_url,
+        f"{ENV_PREFIX}DEFAULT_STORE": source,
+    }
+    computed, began = _computed(), perf_counter()
+    command = (sys.executable, "-m", "memoryd_server", "copy", "--from", source, "--to", target)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    if process.returncode:
+        raise ProcessFailed(
+            f"memoryd copy from {source} to {target} ended with status {process.returncode}:\n{said.decode()}"
+        )
+    seconds = perf_counter() - began
+    return Copied(source, target, messages, seconds, (_computed() - computed) / seconds)
+
+
+def _computed() -> float:
+    """The seconds that all processes which have ended computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

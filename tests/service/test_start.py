@@ -117,6 +117,18 @@ WRONG: Final[dict[str, Wrong]] = {
         ("store 'main'", "postgresql://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
         ("--store", "main=postgresql://ada:hunter2@127.0.0.1:1/memory"),
     ),
+    "a Redis that cannot be reached": Wrong(
+        ("store 'main'", "redis://ada:***@127.0.0.1:1/0", "does not answer", "start the database first"),
+        ("--store", "main=redis://ada:hunter2@127.0.0.1:1/0"),
+    ),
+    "a MongoDB that cannot be reached": Wrong(
+        ("store 'main'", "mongodb://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
+        ("--store", "main=mongodb://ada:hunter2@127.0.0.1:1/memory"),
+    ),
+    "a MongoDB of another program that names no database": Wrong(
+        ("Store 'main'", "names no database", "MONGODB_DB_NAME", "MONGODB_URI"),
+        environment={"MEMORYD_STORES__MAIN__TYPE": "mongodb", "MONGODB_URI": "mongodb://ada:hunter2@127.0.0.1:1"},
+    ),
     "a store with a password among its options": Wrong(
         ("store 'main'", "postgresql://ada@127.0.0.1:1/memory?password=***", "does not answer"),
         ("--store", "main=postgresql://ada@127.0.0.1:1/memory?password=hunter2"),
@@ -147,7 +159,7 @@ WRONG: Final[dict[str, Wrong]] = {
     ),
     "a store of an unknown scheme": Wrong(("Store 'main'", "'carrier-pigeon'"), ("--store", "main=carrier-pigeon://x")),
     "a store of an unknown type": Wrong(
-        ("Store 'main'", "'sqllite'", "in_memory, sqlite, postgresql and mysql"),
+        ("Store 'main'", "'sqllite'", "in_memory, sqlite, postgresql, mysql, redis and mongodb"),
         file='[stores.main]\ntype = "sqllite"\nurl = "memory://"',
     ),
     "a store whose type and URL differ": Wrong(
@@ -190,6 +202,8 @@ def test_a_wrong_setting_is_named_and_ends_the_server_at_once(tmp_path: Path, na
     [
         ("asyncpg", "postgresql://ada:hunter2@127.0.0.1:1/memory", "postgresql"),
         ("asyncmy", "mysql://ada:hunter2@127.0.0.1:1/memory", "mysql"),
+        ("redis", "redis://ada:hunter2@127.0.0.1:1/0", "redis"),
+        ("motor", "mongodb://ada:hunter2@127.0.0.1:1/memory", "mongodb"),
     ],
 )
 def test_a_driver_that_is_missing_is_named_with_what_to_install(

@@ -44,8 +44,8 @@ def fallback(type: str | None, environment: Mapping[str, str]) -> Fallback | Non
     """The URL that the environment gives a store of this type; None without one.
 
     It may not fit the type. Of DATABASE_URL, the driver that its scheme names is left out: it is that of another
-    program. MONGODB_DB_NAME is the database of a MONGODB_URI that names none, and MONGODB_COLLECTION its option
-    `collection_prefix`.
+    program. MONGODB_DB_NAME is the database of a MONGODB_URI that names none. MONGODB_COLLECTION becomes its option
+    `collection_prefix`, and is set apart from what follows: of `chats`, the names begin with `chats_`.
     """
     variable = VARIABLE_OF_TYPE.get(type or "")
     url = environment.get(variable) if variable else None
@@ -69,7 +69,8 @@ def _mongodb(url: str, database: str | None, prefix: str | None) -> Fallback:
         path = quote(database, safe="")
         variables.append(_MONGODB_DB_NAME)
     if prefix and not any(option.startswith(f"{COLLECTION_PREFIX}=") for option in options):
-        options.append(f"{COLLECTION_PREFIX}={quote(prefix, safe='')}")
+        separator = "_" if prefix[-1].isalnum() else ""
+        options.append(f"{COLLECTION_PREFIX}={quote(prefix + separator, safe='')}")
         variables.append(_MONGODB_COLLECTION)
     if len(variables) == 1:
         return Fallback(url, tuple(variables))

@@ -27,6 +27,11 @@ FORBIDDEN: Final = {
         *TRANSPORT,
         *(OURS + part for part in ("engine", "services", "interceptors", "cli", "app", "config", "metrics")),
     ),
+    "summarizers": (
+        *TRANSPORT,
+        *DRIVERS,
+        *(OURS + part for part in ("engine", "services", "interceptors", "cli", "app", "config", "metrics", "stores.")),
+    ),
     "services": (*DRIVERS, *(OURS + part for part in ("cli", "app", "stores."))),
     "interceptors": (*DRIVERS, *(OURS + part for part in ("cli", "app", "services", "stores."))),
 }

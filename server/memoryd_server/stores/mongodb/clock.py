@@ -20,5 +20,6 @@ class Clock:
     async def now(self) -> int:
         """Microseconds since the Unix epoch. Raises: StoreUnavailable."""
         answer = await self._database.command("hello")
-        time: datetime = answer["localTime"]
+        # The drivers answer it in UTC, and do not say so.
+        time: datetime = answer["localTime"].replace(tzinfo=UTC)
         return (time - _EPOCH) // _MICROSECOND

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from bson import CodecOptions
 from pymongo import ASCENDING, IndexModel, ReadPreference, WriteConcern
 from pymongo.errors import BulkWriteError, DuplicateKeyError, InvalidOperation
 from pymongo.read_concern import ReadConcern
@@ -77,7 +76,6 @@ class Database:
         concern = self._client.write_concern.document
         self._database = self._client.get_database(
             location.database,
-            codec_options=CodecOptions(tz_aware=True),
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
             write_concern=WriteConcern(

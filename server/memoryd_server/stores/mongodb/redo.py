@@ -127,10 +127,17 @@ def history_documents(home: str, life: int, parts: Sequence[Part]) -> list[Docum
     ]
 
 
+def insertions(documents: Sequence[Document]) -> list[Any]:
+    """What inserts documents among other updates; those that are there stay as they are."""
+    named = [({"_id": each["_id"], "home": each["home"]}, each) for each in documents]
+    return [
+        UpdateOne(name, {"$setOnInsert": {k: v for k, v in document.items() if k not in name}}, upsert=True)
+        for name, document in named
+    ]
+
+
 def history_updates(home: str, life: int, parts: Sequence[Part]) -> list[Any]:
-    """All that parts bring for the collection `history`, to be carried out in this order: for parts that change stored
-    messages.
-    """
+    """What changes messages that are stored, or that parts bring, in this order, behind the insertions."""
     return [operation for part in parts for operation in _of_part(home, life, part)]
 
 
@@ -158,17 +165,10 @@ def _of_part(home: str, life: int, part: Part) -> Iterator[Any]:
     for message in part.replaced:
         stored = {"_id": numbered_id(home, life, message.seq), "home": home, "written": {"$lt": part.version}}
         yield UpdateOne(stored, replacement_of(message, part.version))
-    yield from map(_insertion, history_documents(home, life, [part]))
 
 
 def _from(head: int, ranges: Sequence[tuple[int, int]]) -> list[Segment]:
     return [Segment(max(low, head), high) for low, high in ranges if high >= head]
-
-
-def _insertion(document: Document) -> UpdateOne:
-    """Inserts a document unless it is there."""
-    named = {"_id": document["_id"], "home": document["home"]}
-    return UpdateOne(named, {"$setOnInsert": {k: v for k, v in document.items() if k not in named}}, upsert=True)
 
 
 def staged_documents(

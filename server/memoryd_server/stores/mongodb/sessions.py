@@ -21,6 +21,12 @@ from memoryd_server.stores.records import Record, SessionKey, decode_record
 REMEMBERED: Final = 8_192
 """Sessions of which it is remembered that all of a version is written out."""
 
+FEW_DOCUMENTS: Final = 16
+"""So many are inserted with the command that changes others; more of them are faster with one of their own."""
+
+MOST_UPDATES: Final = 32
+"""So many are carried out with one command, which must end in time."""
+
 _FIELDS: Final = ("home", "life", "incarnation", "version", "epoch", "record", "redo")
 _TOO_LATE: Final = "The database was too slow for a change of this session to be completed. Repeat the call."
 
@@ -134,10 +140,14 @@ class Sessions:
 
     async def write_out(self, place: Place, parts: Sequence[Part]) -> None:
         """Writes out the redo of a life; see `redo`."""
-        if any(part.changes_messages for part in parts):
-            await self._database.write(HISTORY, redo.history_updates(*place, parts))
-        elif documents := redo.history_documents(*place, parts):
+        documents = redo.history_documents(*place, parts)
+        updates = redo.history_updates(*place, parts)
+        if updates and len(documents) <= FEW_DOCUMENTS:
+            updates = [*redo.insertions(documents), *updates]
+        elif documents:
             await self._database.add(HISTORY, documents)
+        for start in range(0, len(updates), MOST_UPDATES):
+            await self._database.write(HISTORY, updates[start : start + MOST_UPDATES])
         if events := redo.event_documents(*place, parts):
             await self._database.add(EVENTS, events)
 

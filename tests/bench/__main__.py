@@ -58,7 +58,7 @@ def main(
     """
     stores = _items(store, STORES, _one_of(STORES))
     measured = _items(op, (*OPERATIONS, COPY), _one_of((*OPERATIONS, COPY)))
-    copies = COPY in measured and {*COPIED_STORES} <= {*stores}
+    copies = COPY in measured and (bool(op) or {*COPIED_STORES} <= {*stores})
     options = Options(
         stores=stores,
         operations=tuple(name for name in measured if name != COPY),

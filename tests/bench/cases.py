@@ -124,7 +124,7 @@ def _subjects(store: str, operation: Operation, callers: int, options: Options) 
         yield Subject(operation.name, length, everyones)
     if operation.name == sessions.OPERATION_PAST_ENDINGS:
         for kind in Ending:
-            session = sessions.session_with(kind, options.ending_messages)
+            session = sessions.session_with(kind, options.endings_on(store))
             yield Subject(f"{operation.name}_past_{kind.value}", session.length, (session,) * callers)
     if callers == 1 and options.others_on(store):
         session = sessions.crowded_session(options, store)
@@ -134,7 +134,7 @@ def _subjects(store: str, operation: Operation, callers: int, options: Options) 
 async def warm_up(server: grpc.aio.Channel, store: str, options: Options) -> None:
     """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
     while it serves."""
-    key = sessions.warm_up_session(options).key
+    key = sessions.warm_up_session(options, store).key
     for operation in map(operations.ALL.__getitem__, options.operations):
         writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers_on(store)))]
         requests = [partial(operation.request, key, writer) for writer in writers]

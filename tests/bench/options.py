@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb", "redis")
+STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb", "redis", "mongodb")
 OPERATIONS: Final = ("load_window_20", "load_window_2000t", "list_page", "append_1", "append_10")
 """Reads come first: what the others append is plain, and would change what a window holds."""
 COPY: Final = "copy"
@@ -23,6 +23,7 @@ class Reach:
 
     history: int = 1_000_000
     callers: int = 32
+    ending_messages: int = 5_000
     other_sessions: int = 100_000
 
 
@@ -34,8 +35,9 @@ REACHES: Final = {
     "postgresql": _SERVED,
     "mariadb": _SERVED,
     "redis": _SERVED,
-    # The server that stands in for MongoDB is slow to load, and wrong under concurrent updates.
-    "mongodb": Reach(history=10_000, callers=1, other_sessions=1_000),
+    # The server that stands in for MongoDB goes through whole collections to find what it is asked for, and is wrong
+    # under concurrent updates.
+    "mongodb": Reach(history=500, callers=1, ending_messages=100, other_sessions=100),
 }
 
 
@@ -70,6 +72,10 @@ class Options:
     def callers_on(self, store: str) -> tuple[int, ...]:
         """The numbers of calls under way at once on a store."""
         return tuple(sorted({min(callers, REACHES[store].callers) for callers in self.callers}))
+
+    def endings_on(self, store: str) -> int:
+        """The messages at the end of some histories on a store that windows must step over."""
+        return min(self.ending_messages, REACHES[store].ending_messages)
 
     def others_on(self, store: str) -> int:
         """How many other sessions there are in the store's crowded database; 0 where there is none."""

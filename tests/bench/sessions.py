@@ -61,9 +61,9 @@ def session_with(kind: Ending, messages: int) -> SessionPlan:
     return SessionPlan(f"{kind.value:_>13}", messages, kind)
 
 
-def warm_up_session(options: Options) -> SessionPlan:
+def warm_up_session(options: Options, store: str) -> SessionPlan:
     """A session that is not measured."""
-    return SessionPlan("______warm_up", min(max(options.histories), LONGEST_OF_EACH_CALLER))
+    return SessionPlan("______warm_up", min(max(options.histories_on(store)), LONGEST_OF_EACH_CALLER))
 
 
 def crowded_session(options: Options, store: str) -> SessionPlan:
@@ -75,9 +75,9 @@ def needed(options: Options, store: str) -> list[SessionPlan]:
     """All sessions of a run on a store, short ones first."""
     writers = max(options.callers_on(store)) if options.appends else 1
     plans = {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
-    plans.add(warm_up_session(options))
+    plans.add(warm_up_session(options, store))
     if OPERATION_PAST_ENDINGS in options.operations:
-        plans |= {session_with(kind, options.ending_messages) for kind in Ending}
+        plans |= {session_with(kind, options.endings_on(store)) for kind in Ending}
     return sorted(plans, key=lambda plan: (plan.length, plan.name))
 
 

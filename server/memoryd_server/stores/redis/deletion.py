@@ -52,11 +52,13 @@ class Deletion:
     async def _delete(self, low: bytes, high: bytes, place: int, limit: int, *, forgets: bool) -> Deleted:
         """Deletes what members of a range tell of. What they say begins at `place` of each."""
         deleted = Deleted()
+        before: list[tuple[bytes, str]] = []
         while not deleted.total:
             wanted = min(FOUND_AT_ONCE, max(limit, 1))
             found = await first_members(self._nodes, self._keys.partitions, low, high, wanted)
-            if not found:
+            if not found or found == before:
                 break
+            before = found
             for member, partition in found:
                 if deleted.total < limit:
                     most = min(limit - deleted.total, ROWS_A_SCRIPT)

@@ -9,8 +9,8 @@ from typing import Final
 from memoryd_server.stores.redis.nodes import Nodes
 from memoryd_server.stores.redis.scripts import Call, command
 
-SPARE: Final = 4
-"""Members that are read of each part beyond its even share: most lists are then read at once."""
+SPARE: Final = 8
+"""Members that are read of each part beyond twice its even share: nearly all lists are then read at once."""
 
 
 async def first_members(
@@ -25,7 +25,7 @@ async def first_members(
     """
     found: list[tuple[bytes, str]] = []
     ends = dict.fromkeys(partitions, high if descending else low)
-    count = limit // len(partitions) + SPARE
+    count = 2 * limit // len(partitions) + SPARE
     while ends and len(found) < limit:
         calls = [
             _read(key, low if descending else end, end if descending else high, count, descending)

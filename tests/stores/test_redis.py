@@ -1,0 +1,620 @@
+"""What only Redis has: where keys are, what calls take and touch, what becomes of scripts and of stale entries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from redis import Redis as Client
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from memoryd_server.stores.base import (
+    Change,
+    Committed,
+    Deleted,
+    Due,
+    MessageQuery,
+    SessionQuery,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Tail,
+)
+from memoryd_server.stores.records import AgentRecord, LookupKind, SessionKey, StoredMessage, Usability
+from memoryd_server.stores.redis.keys import FORMAT, PARTITIONS, Keys, digest_of, joined, parted, partition_tags
+from memoryd_server.stores.redis.store import RedisStore
+from tests.databases.kinds import REDIS
+from tests.databases.redis import connected, keys, prefix_of
+from tests.databases.servers import OwnServer
+from tests.databases.shared import new_database
+from tests.stores.builders import (
+    BOTH,
+    EVERY,
+    USABLE,
+    Session,
+    birth,
+    call,
+    change_of,
+    erased,
+    event,
+    listed,
+    lookup,
+    message,
+    orphan,
+    result,
+    swept,
+)
+from tests.stores.counting_proxy import CountingProxy, counting_proxy
+from tests.stores.redis_servers import add_members, calls_of, info_of, members_of, opened, with_options
+
+pytestmark = REDIS.mark
+
+KEY = SessionKey("tenant", "agent", "session")
+PLENTY = 1 << 20
+ALWAYS = 400 * 24 * 60 * 60
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with new_database(REDIS) as url:
+        yield url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RedisStore]:
+    store = await opened(url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def session(store: RedisStore) -> Session:
+    return Session(store, KEY)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[OwnServer]:
+    """A server that nobody else uses, whose counters tell of one test."""
+    with OwnServer(REDIS) as server:
+        yield server
+
+
+@pytest.fixture
+def own_url(own_server: OwnServer) -> Iterator[str]:
+    with own_server.new_database() as url:
+        yield url
+
+
+@pytest.fixture
+def client(own_url: str) -> Iterator[Client]:
+    with connected(own_url) as client:
+        yield client
+
+
+async def fill(session: Session) -> None:
+    """Two lives with something of every kind, the first of them dead."""
+    for _ in range(2):
+        fields: dict[str, Any] = {"user_id": "user", "ttl": 1_000_000, "lookups": [lookup(f"{session.record}")]}
+        sent = [message(1), call(2, usability=Usability.OPEN, undo="{}"), orphan(3)]
+        await (session.be_reborn(*sent, **fields) if session.record else session.commit(*sent, **fields))
+        await session.commit(result(4, 2), completed=[2], events=[event(2)])
+
+
+class TestKeys:
+    async def test_of_a_session_and_of_its_lists_are_in_one_slot(self, store: RedisStore, url: str) -> None:
+        """So that a commit is one script, on a cluster too (design section 8)."""
+        names = ["a", "{b}", "c:d*", "}{", "e\u0301"]
+        for name in names:
+            await fill(Session(store, SessionKey(name, name, name)))
+        slots = defaultdict(set)
+        for _, found in keys(url):
+            tag = found[found.index(b"{") : found.index(b"}") + 1]
+            slots[tag].add(key_slot(found))
+        assert all(len(found) == 1 for found in slots.values())
+        of_sessions = [found for _, found in keys(url) if found.endswith((b":h", b":z"))]
+        assert len(of_sessions) == 2 * len(names)
+
+    async def test_of_a_session_are_three_whatever_it_holds(self, session: Session, url: str) -> None:
+        await fill(session)
+        name = Keys(prefix_of(url)).session(KEY)
+        mine = {found.decode() for _, found in keys(url) if key_slot(found) == key_slot(name.hash.encode())}
+        assert mine == {name.hash, name.order, name.partition}
+
+    async def test_hold_nothing_when_all_is_deleted(self, session: Session, store: Store, url: str) -> None:
+        before = {found for _, found in keys(url)}
+        await fill(session)
+        await session.die()
+        staging = await store.begin_staging("tenant", "user", 1)
+        await store.stage(staging, [message(1)], [lookup("a")], 1)
+        await swept(store, ALWAYS)
+        await erased(store, "user")
+        left = {found.rpartition(b":")[2] for _, found in keys(url)} - {found.rpartition(b":")[2] for found in before}
+        assert left <= {b"agents", prefix_of(url).encode() + b"{tenants}"} | {b"{tenants}"}
+
+    async def test_of_another_prefix_are_another_store(self, store: RedisStore, session: Session, url: str) -> None:
+        await session.commit(message(1))
+        other = await opened(url.replace("prefix=", "prefix=other:"))
+        assert await other.load(KEY) is None
+        assert await listed(other) == []
+        await Session(other, KEY).commit(message(1, id="other"))
+        assert [stored.id for stored in await session.stored()] == ["message-1"]
+        await other.close()
+
+    def test_of_partitions_are_spread_evenly_over_the_slots_of_a_cluster(self) -> None:
+        parts = [key_slot(f"{{{tag}}}".encode()) * PARTITIONS // REDIS_CLUSTER_HASH_SLOTS for tag in partition_tags()]
+        assert parts == [*range(PARTITIONS)]
+
+    def test_are_where_they_were(self) -> None:
+        """Data of earlier versions is found under these names alone."""
+        tags = sha256(" ".join(partition_tags()).encode()).hexdigest()
+        name = Keys("memoryd:").session(KEY)
+        assert (FORMAT, tags[:16], name.hash) == (
+            1,
+            "10b3094416dbdb8a",
+            "memoryd:{3}:DBvRm1x20rpaTdhSE-JuF1_UUFmsAKJk:h",
+        )
+
+    def test_name_each_text_alone(self) -> None:
+        texts = [("a", "b"), ("ab", ""), ("", "ab"), ("a", "b", ""), ("a\0", "b"), ("é", ""), ("e\u0301", "")]
+        assert len({digest_of(*each) for each in texts}) == len(texts)
+        assert [tuple(parted(joined(*each))) for each in texts] == texts
+
+
+class TestRoundTrips:
+    """(design section 5)"""
+
+    @pytest.fixture
+    async def proxy(self, url: str) -> AsyncIterator[CountingProxy]:
+        async with counting_proxy(url) as (proxy, through):
+            self.store = await opened(through)
+            self.session = Session(self.store, KEY)
+            yield proxy
+            await self.store.close()
+
+    async def trips(self, proxy: CountingProxy, call: Callable[[], Awaitable[object]]) -> int:
+        """Of a call whose like was made before."""
+        await call()
+        before = proxy.round_trips
+        await call()
+        return proxy.round_trips - before
+
+    @pytest.mark.parametrize(
+        "tail",
+        [
+            None,
+            Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+            Tail(USABLE, 20),
+            Tail(BOTH, 20, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
+            Tail(BOTH, 900, body_bytes=PLENTY),
+        ],
+        ids=str,
+    )
+    async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
+        await self.session.commit(*(message(seq) for seq in range(1, 1_001)), opening_to=2)
+        assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
+
+    async def test_reads_of_one_session_take_one(self, proxy: CountingProxy) -> None:
+        record = await self.session.commit(*map(message, range(1, 301)), lookups=[lookup("a")], events=[event(1)])
+        inc = record.incarnation
+        reads: list[Callable[[], Awaitable[object]]] = [
+            self.session.page,
+            lambda: self.store.list_messages(KEY, MessageQuery(1, 300, True, 100, PLENTY, run_id="none")),
+            lambda: self.store.read(KEY, inc, range(1, 301)),
+            lambda: self.store.list_entries(KEY, inc, 1, 300, 1_000),
+            lambda: self.store.list_unusable(KEY, EVERY, 100),
+            lambda: self.store.list_events(KEY, inc, 0, 100),
+            lambda: self.store.find(KEY, LookupKind.MESSAGE, ["a", "b"]),
+            lambda: self.store.list_lookups(KEY, 100),
+        ]
+        assert [await self.trips(proxy, read) for read in reads] == [1] * len(reads)
+
+    async def test_a_warm_append_takes_one(self, proxy: CountingProxy) -> None:
+        await self.session.commit(call(1, usability=Usability.OPEN), lookups=[lookup("1")])
+
+        async def append() -> None:
+            assert self.session.record is not None
+            seq = self.session.record.last_seq + 1
+            await self.session.commit(message(seq), completed=[1], lookups=[lookup(f"{seq}")], events=[])
+
+        assert await self.trips(proxy, append) == 1
+
+    async def test_every_change_takes_one(self, proxy: CountingProxy) -> None:
+        """What moves a session in lists, and what ends it, too."""
+        changes: list[Callable[[], Awaitable[object]]] = [
+            lambda: self.session.commit(activity=(self.session.record.activity if self.session.record else 0) + 1),
+            lambda: self.session.commit(user_id="user", ttl=1),
+            lambda: self.session.remove(1, 1),
+            lambda: self.session.be_reborn(message(1), lookups=[]),
+        ]
+        await self.session.commit(message(1))
+        assert [await self.trips(proxy, change) for change in changes] == [1] * len(changes)
+        before = proxy.round_trips
+        await self.session.die()
+        await self.session.commit(message(1))
+        assert proxy.round_trips - before == 2
+
+    async def test_appends_to_many_sessions_and_chains_of_them_take_one(self, proxy: CountingProxy) -> None:
+        sessions = [Session(self.store, KEY._replace(session_id=f"{number}")) for number in range(20)]
+        for each in sessions:
+            await each.commit(message(1))
+
+        async def append() -> None:
+            changes: list[Change] = []
+            for each in sessions:
+                for _ in range(3):
+                    assert each.record is not None
+                    seq = each.record.last_seq + 1
+                    changes.append(change_of(each.key, each.record, message(seq), lookups=[lookup(f"{seq}")]))
+                    each.record = changes[-1].record
+            assert await self.store.commit(changes) == [Committed()] * 60
+
+        assert await self.trips(proxy, append) == 1
+
+    async def test_births_of_many_sessions_take_one(self, proxy: CountingProxy) -> None:
+        numbers = iter(range(100))
+
+        async def be_born() -> None:
+            changes = [birth(KEY._replace(session_id=f"{next(numbers)}"), message(1)) for _ in range(10)]
+            assert await self.store.commit(changes) == [Committed()] * 10
+
+        assert await self.trips(proxy, be_born) == 1
+
+    async def test_a_page_of_sessions_takes_two(self, proxy: CountingProxy) -> None:
+        for number in range(100):
+            await Session(self.store, KEY._replace(session_id=f"{number}")).commit(activity=number)
+        pages = (SessionQuery("tenant", None, None, 100), SessionQuery("tenant", "agent", None, 30))
+        assert [await self.trips(proxy, lambda page=page: self.store.list_sessions(page)) for page in pages] == [2, 2]  # type: ignore[misc]
+
+
+class TestCost:
+    """(invariant 17)"""
+
+    async def build(self, store: RedisStore, name: str, length: int) -> Session:
+        """A session whose every third message is an orphan."""
+        session = Session(store, KEY._replace(session_id=name))
+        await session.commit(message(1), opening_to=1)
+        for first in range(2, length, 250):
+            seqs = range(first, min(first + 250, length))
+            sent = [orphan(seq) if seq % 3 == 0 else message(seq) for seq in seqs]
+            await session.commit(*sent, lookups=[lookup(f"{seq}") for seq in seqs])
+        return session
+
+    async def touched(self, client: Client, work: Callable[[], Awaitable[object]]) -> dict[str, int]:
+        """The commands of a call and of its scripts."""
+        await work()
+        client.config_resetstat()
+        await work()
+        return {name: calls for name, calls in calls_of(client).items() if not name.startswith(("info", "config"))}
+
+    async def test_of_a_load_and_of_an_append_is_that_of_what_they_answer(self, own_url: str, client: Client) -> None:
+        """Not that of the history: of equal commands, none answers more than it is asked for."""
+        store = await opened(own_url)
+        costs = []
+        for length in (200, 4_000):
+            session = await self.build(store, f"{length}", length)
+
+            async def append(session: Session = session) -> None:
+                assert session.record is not None
+                seq = session.record.last_seq + 1
+                await session.commit(message(seq), lookups=[lookup(f"{seq}")])
+
+            tails = (
+                Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
+                Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
+            )
+            loads = [lambda tail=tail, key=session.key: store.load(key, tail) for tail in tails]
+            works: list[Callable[[], Awaitable[object]]] = [append, *loads]
+            costs.append([await self.touched(client, work) for work in works])
+        assert costs[0] == costs[1]
+        assert all(sum(cost.values()) <= 8 for cost in costs[0])
+        await store.close()
+
+    async def test_of_a_load_in_bytes_is_that_of_what_it_answers(self, own_url: str, client: Client) -> None:
+        store = await opened(own_url)
+        sent = []
+        for length in (200, 4_000):
+            session = await self.build(store, f"{length}", length)
+            tail = Tail(USABLE, 20, body_bytes=PLENTY)
+            await store.load(session.key, tail)
+            before = info_of(client, "stats")["total_net_output_bytes"]
+            for _ in range(20):
+                await store.load(session.key, tail)
+            sent.append(info_of(client, "stats")["total_net_output_bytes"] - before)
+        assert sent[1] < sent[0] * 1.1
+        await store.close()
+
+    async def test_no_call_looks_for_keys(self, own_url: str, client: Client) -> None:
+        """(design section 8: lists are read from an index)"""
+        store = await opened(own_url)
+        client.config_resetstat()
+        session = Session(store, KEY)
+        await fill(session)
+        assert session.record is not None
+        await session.tail()
+        await session.page()
+        await store.find(KEY, LookupKind.MESSAGE, ["a"])
+        await store.list_lookups(KEY, 10)
+        for query in (SessionQuery("tenant", None, None, 9), SessionQuery("tenant", "agent", "user", 9)):
+            await store.list_sessions(query)
+        for due in Due:
+            await store.list_due(due, 1 << 60, 10)
+        await store.save_agent(AgentRecord("tenant", "agent", 1, 1))
+        await store.list_agents("tenant", "", 10)
+        await store.list_tenants("", 10)
+        await store.lease("sweep", "holder", 10)
+        await store.adopt_secret(b"secret")
+        await store.adopted_secrets()
+        await store.purge(KEY, session.record.incarnation, 1, 1, 10)
+        staging = await store.begin_staging("tenant", "user", 1)
+        await store.stage(staging, [message(1)], [lookup("a")], 1)
+        await store.end_staging(staging)
+        await session.die()
+        await swept(store, ALWAYS)
+        await erased(store, "user")
+        used = set(calls_of(client))
+        assert not used & {"keys", "scan", "hscan", "zscan", "sscan", "hgetall", "hkeys", "hvals", "sort", "randomkey"}
+        await store.close()
+
+
+class TestScripts:
+    async def test_that_the_server_has_forgotten_are_sent_again(self, own_url: str, client: Client) -> None:
+        store = await opened(own_url)
+        session = Session(store, KEY)
+        await session.commit(message(1), lookups=[lookup("a")])
+        for seq in (2, 3):
+            client.script_flush()
+            await session.commit(message(seq), lookups=[lookup(f"{seq}")])
+            client.script_flush()
+            assert await session.tail() == [*range(seq, 0, -1)]
+        others = [Session(store, KEY._replace(session_id=f"{number}")) for number in range(5)]
+        client.script_flush()
+        assert await store.commit([birth(each.key, message(1)) for each in others]) == [Committed()] * 5
+        assert sorted(await listed(store)) == ["0", "1", "2", "3", "4", "session"]
+        await store.close()
+
+    async def test_leave_a_session_of_another_name_with_the_same_digest_alone(
+        self, store: RedisStore, session: Session, url: str
+    ) -> None:
+        """Nobody finds such names; were they found, no data would be mixed up (invariant 5)."""
+        await session.commit(message(1), lookups=[lookup("a")])
+        name = Keys(prefix_of(url)).session(KEY)
+        with connected(url) as client:
+            client.hset(name.hash, "key", joined("tenant", "agent", "another"))
+        assert await store.load(KEY) is None
+        assert await store.find(KEY, LookupKind.MESSAGE, ["a"]) == []
+        assert session.record is not None
+        for work in (
+            lambda: store.load(KEY, Tail(USABLE, 1)),
+            lambda: store.commit([change_of(KEY, session.record, message(2))]),
+            lambda: store.list_lookups(KEY, 1),
+        ):
+            with pytest.raises(Exception, match="another session has this digest"):
+                await work()
+
+
+class TestStaleEntries:
+    """What a crash of the server between two of its commands leaves is passed over, and taken away by a sweep."""
+
+    async def test_of_sessions_that_never_were_disturb_no_list(
+        self, store: RedisStore, session: Session, url: str
+    ) -> None:
+        await session.commit(message(1), user_id="user", ttl=1)
+        partition = Keys(prefix_of(url)).session(KEY).partition
+        with connected(url) as client:
+            for member in members_of(client, partition):
+                unborn = (member[:-24] + member[-24:-23] + bytes([byte]) * 23 for byte in (0, 255))
+                add_members(client, partition, unborn)
+        for conditions in ({}, {"agent": "agent"}, {"user_id": "user"}):
+            assert await listed(store, page_size=1000, **conditions) == ["session"]
+        for due in Due:
+            page = await store.list_due(due, 1 << 60, 1000)
+            assert set(page.keys) <= {KEY}
+
+    async def test_of_what_is_due_are_taken_away(self, store: RedisStore, session: Session, url: str) -> None:
+        await fill(session)
+        await session.die()
+        partition = Keys(prefix_of(url)).session(KEY).partition
+        with connected(url) as client:
+            due = [member for member in members_of(client, partition) if member.startswith(b"Q")]
+            assert {member[9:10] for member in due} == {b"L", b"N", b"V"}
+            add_members(client, partition, (member[:11] + b"\xff" * 23 + member[34:] for member in due))
+            add_members(client, partition, [b"Q" + bytes(8) + b"S" + b"\xff" * 16])
+            await swept(store, ALWAYS)
+            await erased(store, "user")
+            assert members_of(client, partition) == []
+
+    async def test_of_a_tenant_whose_agent_was_not_written_yet_is_not_listed(
+        self, store: RedisStore, session: Session, url: str
+    ) -> None:
+        with connected(url) as client:
+            client.zadd(Keys(prefix_of(url)).tenants, {"another": 0})
+        await session.commit()
+        assert list(await store.list_tenants("", 10)) == ["tenant"]
+        assert list(await store.list_tenants("", 1)) == ["tenant"]
+
+    async def test_of_an_agent_whose_session_was_not_written_stay(self, store: RedisStore, url: str) -> None:
+        """An agent is known a moment before its first session, and is never taken away."""
+        names, _ = Keys(prefix_of(url)).agents("tenant")
+        with connected(url) as client:
+            client.zadd(names, {"agent": 0})
+        assert await store.load_agent("tenant", "agent") == AgentRecord("tenant", "agent")
+        await Session(store, KEY).commit()
+        assert list(await store.list_agents("tenant", "", 10)) == [AgentRecord("tenant", "agent")]
+
+
+class TestData:
+    async def test_of_a_newer_format_is_refused(self, store: RedisStore, url: str) -> None:
+        await store.ping()
+        with connected(url) as client:
+            client.hset(Keys(prefix_of(url)).meta, "format", FORMAT + 1)
+        with pytest.raises(StoreMisconfigured, match=rf"has the format {FORMAT + 1}, and this version knows {FORMAT}"):
+            await opened(url)
+
+    async def test_that_was_flushed_is_missed(self, own_url: str, client: Client) -> None:
+        store = await opened(own_url)
+        await store.ping()
+        client.flushall()
+        with pytest.raises(StoreUnavailable, match=r"is gone from Redis.*Restart memoryd"):
+            await store.ping()
+        await store.close()
+        again = await opened(own_url)
+        await again.ping()
+        await again.close()
+
+    async def test_in_another_database_is_another_store(self, own_url: str) -> None:
+        first = await opened(own_url)
+        second = await opened(with_options(own_url, db=1))
+        await Session(first, KEY).commit(message(1))
+        assert await second.load(KEY) is None
+        await first.close()
+        await second.close()
+
+
+class TestLongReads:
+    """Windows that take several scripts are of one moment, and no script reads more than its part."""
+
+    @pytest.fixture(autouse=True)
+    def short_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = "memoryd_server.stores.redis.reads"
+        monkeypatch.setattr(f"{module}.ENTRIES_A_SCRIPT", 7)
+        monkeypatch.setattr(f"{module}.LOOKS_A_SCRIPT", 5)
+        monkeypatch.setattr(f"{module}.BODY_BYTES_A_SCRIPT", 950)
+
+    def history(self) -> list[StoredMessage]:
+        sent = [message(seq, role=1) for seq in range(1, 20)]
+        sent += [call(20, calls=9), *(result(21 + index, 20, index) for index in range(9))]
+        sent += [orphan(seq) if seq % 5 == 0 else message(seq, run_id=f"{seq % 3}") for seq in range(30, 100)]
+        sent += [call(100, calls=30), *(result(101 + index, 100, index) for index in range(30))]
+        return sent
+
+    @pytest.mark.parametrize(
+        "tail",
+        [
+            Tail(USABLE, 1_000, opening=True, body_bytes=PLENTY),
+            Tail(USABLE, 1_000, opening=True),
+            Tail(EVERY, 1_000, opening=True, body_bytes=PLENTY),
+            Tail(EVERY, 8, body_bytes=PLENTY),
+            Tail(BOTH, 60, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 1_000, 600, opening=True, body_bytes=PLENTY),
+            Tail(BOTH, 1_000, 1, opening=True, body_bytes=4_000),
+        ],
+        ids=str,
+    )
+    async def test_of_windows_answer_what_one_script_would(
+        self, session: Session, tail: Tail, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await session.commit(*self.history(), opening_to=19)
+        await session.remove(40, 60)
+        in_parts = await session.store.load(KEY, tail)
+        monkeypatch.undo()
+        assert in_parts == await session.store.load(KEY, tail)
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("limit", [1, 5, 6, 1_000])
+    async def test_of_pages_answer_what_one_script_would(
+        self, session: Session, descending: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await session.commit(*self.history())
+        await session.remove(40, 60)
+        queries = [
+            MessageQuery(1, 1_000, descending, limit, PLENTY),
+            MessageQuery(1, 1_000, descending, limit, PLENTY, run_id="1"),
+            MessageQuery(7, 90, descending, limit, 650, roles=frozenset([1, 3])),  # type: ignore[list-item]
+            MessageQuery(200, 300, descending, limit, PLENTY),
+        ]
+        in_parts = [await session.store.list_messages(KEY, query) for query in queries]
+        monkeypatch.undo()
+        assert in_parts == [await session.store.list_messages(KEY, query) for query in queries]
+
+    async def test_of_messages_answer_what_one_script_would(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        record = await session.commit(*self.history())
+        seqs = [*range(150, 0, -1), 3, 3]
+        in_parts = await session.store.read(KEY, record.incarnation, seqs)
+        monkeypatch.undo()
+        assert in_parts == await session.store.read(KEY, record.incarnation, seqs)
+
+    @pytest.mark.parametrize("what", ["append", "redact", "complete", "remove", "be reborn", "die"])
+    async def test_are_of_one_moment_whatever_happens_in_between(
+        self, store: RedisStore, session: Session, url: str, what: str
+    ) -> None:
+        other = Session(await opened(url), KEY)
+        sent = [message(seq) for seq in range(1, 60)]
+        await session.commit(*sent, call(60, usability=Usability.OPEN))
+        other.record = session.record
+        run, parts = store._nodes.run, 0
+
+        async def interrupted(*calls: Any, **arguments: Any) -> Any:
+            nonlocal parts
+            parts += 1
+            if parts == 3:
+                await change(other, what)
+            return await run(*calls, **arguments)
+
+        store._nodes.run = interrupted  # type: ignore[method-assign]
+        loaded = await store.load(KEY, Tail(USABLE, 1_000, body_bytes=PLENTY))
+        if loaded is None:
+            assert what == "die"
+        else:
+            store._nodes.run = run  # type: ignore[method-assign]
+            seen = {"version": loaded.record.version, "incarnation": loaded.record.incarnation}
+            if what == "append":
+                assert seen["version"] == 1
+                assert [*loaded.tail] == sent[::-1]
+            else:
+                assert loaded == await store.load(KEY, Tail(USABLE, 1_000, body_bytes=PLENTY))
+        assert isinstance(other.store, RedisStore)
+        await other.store.close()
+
+
+async def change(session: Session, what: str) -> None:
+    """Changes a session of 59 messages and an open group in some way."""
+    match what:
+        case "append":
+            await session.commit(message(61))
+        case "redact":
+            await session.commit(replaced=[message(5, content=None, size=7, tokens=1)])
+        case "complete":
+            await session.commit(result(61, 60), completed=[60])
+        case "remove":
+            await session.remove(3, 9)
+        case "be reborn":
+            await session.be_reborn(message(1, id="new"))
+        case "die":
+            await session.die()
+
+
+async def test_a_read_of_a_session_that_never_keeps_still_ends(store: RedisStore, session: Session) -> None:
+    """(three beginnings, and then one script for all)"""
+    await session.commit(*(message(seq) for seq in range(1, 3_001)))
+    run = store._nodes.run
+    changes = 0
+
+    async def interrupted(*calls: Any, **arguments: Any) -> Any:
+        nonlocal changes
+        replies = await run(*calls, **arguments)
+        if calls[0].command[0] == "EVALSHA" and changes < 50:
+            changes += 1
+            await session.commit(replaced=[message(1, size=changes)])
+        return replies
+
+    store._nodes.run = interrupted  # type: ignore[method-assign]
+    loaded = await store.load(KEY, Tail(USABLE, 100_000))
+    assert loaded is not None
+    assert (len(loaded.tail), loaded.tail[-1].size) == (3_000, loaded.record.version - 1)
+
+
+async def test_nothing_is_left_to_delete_after_deaths_of_many_users(store: RedisStore) -> None:
+    """A walk over all partitions finds what each of them has."""
+    sessions = [Session(store, KEY._replace(session_id=f"{number}")) for number in range(300)]
+    for number, each in enumerate(sessions):
+        await each.commit(message(1), user_id=f"user {number % 3}")
+        await each.die()
+    assert await erased(store, "user 1") == Deleted(messages=100, sessions=100)
+    assert await swept(store, ALWAYS) == Deleted(messages=200, sessions=200)

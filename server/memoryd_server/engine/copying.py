@@ -143,6 +143,8 @@ class _Copy:
         self._observer = observer
         self._sessions = SessionCopier(source, target, written=self._wrote, compared=self._compared)
         self._agents_seen: set[tuple[str, str]] = set()
+        self._empty: set[str] = set()
+        """Tenants of which the target had no session at first."""
         self._recent: dict[SessionKey, tuple[int, bool]] = {}
         """Sessions that were active since the comparison began: at which version they were looked at last, and whether
         they were the same then."""
@@ -158,6 +160,7 @@ class _Copy:
             self._observer.advanced()
         self._observer.copying()
         await self._adopt_secrets()
+        await self._look_at_target()
         if not self._scope.users:
             await self._copy_agents()
         await self._at_each(self._walk(), self._copy_session)
@@ -179,6 +182,13 @@ class _Copy:
         adopted = await self._patiently(self._source.store.adopted_secrets)
         for secret in {self._source.info.secret, *adopted} - {self._target.info.secret}:
             await self._patiently(partial(self._target.store.adopt_secret, secret))
+
+    async def _look_at_target(self) -> None:
+        async for tenant in self._tenants():
+            query = SessionQuery(tenant, None, None, 1)
+            page = await self._patiently(partial(self._target.store.list_sessions, query))
+            if not page.sessions:
+                self._empty.add(tenant)
 
     # Sessions
 
@@ -240,7 +250,8 @@ class _Copy:
         if self._scope.users:
             await self._copy_agent(key.tenant, key.agent)
         with suppress(_Failed):  # The comparison tries it once more, and tells.
-            copied = await self._attempt(partial(self._sessions.copy, key, record))
+            unborn = key.tenant in self._empty
+            copied = await self._attempt(partial(self._sessions.copy, key, record, unborn=unborn))
             self._count(copied)
             # What was written is counted already.
             self._tally.handled += 0 if copied is Copied.BORN else record.messages

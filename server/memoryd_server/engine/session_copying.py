@@ -1,8 +1,8 @@
 """Copies one session from a store into another, where it has the same life: seqs, ids, times, epoch and look-ups.
 
 A session that fits is born with all its messages in one commit; a longer one is staged first. A copy of an earlier
-state of the source's life is brought up to date by ordinary changes, as long as the source only grew and nobody else
-changed the copy: so a copy can be repeated, and goes on where it was interrupted.
+state of the source's life is brought up to date by ordinary changes, as long as nobody else changed the copy: so a copy
+can be repeated, and goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Final
 
 import msgspec
 
+from memoryd_server import limits
 from memoryd_server.engine import pairing, replay
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.committer import NotAdopted
 from memoryd_server.engine.content import Part, decode_parts
 from memoryd_server.engine.fingerprints import PAGE, Fingerprint, differing_fields, settled, take_fingerprint
+from memoryd_server.engine.history_changes import NotALaterState, changes_between
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.staging import SourceChanged, history, is_same_history, message_lookups, staging
 from memoryd_server.stores.base import Change, MessageQuery, StagingLost
@@ -70,7 +72,7 @@ class Differs(Exception):
         self.advice = advice
 
 
-_ELSEWHERE: Final = "copy into a store that is empty, or erase the session there first"
+_ELSEWHERE: Final = "copy into another store, or copy again a day after the target's session has expired"
 
 
 class SessionCopier:
@@ -88,16 +90,17 @@ class SessionCopier:
         self._compared = compared
         self._stagings = asyncio.Semaphore(STAGINGS)
 
-    async def copy(self, key: SessionKey, record: Record, *, thoroughly: bool = False) -> Copied:
+    async def copy(self, key: SessionKey, record: Record, *, thoroughly: bool = False, unborn: bool = False) -> Copied:
         """Has the target hold a session as the source does. What is there already is passed over, by its record alone
         unless `thoroughly`.
 
-        `record`: the source's, as it was just read.
+        `record`: the source's, as it was just read. `unborn`: whether the target probably has none of this name, which
+        spares a read.
 
         Raises: Differs, StoreUnavailable.
         """
-        for _ in range(ATTEMPTS):
-            loaded = await self._target.store.load(key)
+        for attempt in range(ATTEMPTS):
+            loaded = None if unborn and not attempt else await self._target.store.load(key)
             copy = None if loaded is None else loaded.record
             try:
                 if copy is None or (copy.incarnation != record.incarnation and not self._target.sessions.sees(copy)):
@@ -219,8 +222,10 @@ class SessionCopier:
         def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Copied | None]:
             if current is not None:
                 return None, None
-            new = _unknown(lookups, known)
-            return Change(key, None, copy, messages=messages, lookups=new, staging=staging), Copied.BORN
+            if known:
+                # Perhaps of an earlier copy, which had the very incarnation: what is left of it must be gone.
+                raise _ended()
+            return Change(key, None, copy, messages=messages, lookups=lookups, staging=staging), Copied.BORN
 
         try:
             copied = await self._target.committer.run(
@@ -229,10 +234,7 @@ class SessionCopier:
         except NotAdopted as error:
             if not error.taken:
                 return None
-            raise Differs(
-                "the target still keeps ids of a session of this name that ended",
-                "copy again a day after it ended, or into another store",
-            ) from error
+            raise _ended() from error
         if copied is not None:
             self._written(len(messages))
         return copied
@@ -247,7 +249,9 @@ class SessionCopier:
         source = loaded.record
         await self._check_copy(key, source, copy)
         grown = copy
-        pages = history(self._source.sessions, key, source, copy.last_seq + 1, source.last_seq)
+        if copy.epoch < source.epoch:
+            grown = await self._commit_losses(key, copy, source)
+        pages = history(self._source.sessions, key, source, grown.last_seq + 1, source.last_seq)
         async for messages in pages:
             lookups = await message_lookups(self._source.store, key, messages)
             grown = await self._commit_growth(key, grown, source, messages, lookups)
@@ -265,14 +269,11 @@ class SessionCopier:
         """Raises: Differs unless the copy is an earlier state of the source's session."""
         if copy.incarnation != source.incarnation:
             raise Differs("the target has another session of this name", _ELSEWHERE)
-        if copy.epoch < source.epoch:
-            raise Differs("messages were cleared, rewound or redacted in the source since it was copied", _ELSEWHERE)
-        changed = Differs("it was changed in the target since it was copied", _ELSEWHERE)
         if copy.epoch > source.epoch or copy.last_seq > source.last_seq:
-            raise changed
+            raise _changed()
         if copy.settings_version >= source.settings_version and _settings(copy) != _settings(source):
-            raise changed
-        if copy.messages:
+            raise _changed()
+        if copy.messages and copy.epoch == source.epoch:
             seqs = [copy.newest_seq]
             here, there = await asyncio.gather(
                 self._source.sessions.read(key, source.incarnation, seqs),
@@ -283,7 +284,46 @@ class SessionCopier:
             if [(message.id, message.created) for message in here[1]] != [
                 (message.id, message.created) for message in there[1]
             ]:
-                raise changed
+                raise _changed()
+
+    async def _commit_losses(self, key: SessionKey, copy: Record, source: Record) -> Record:
+        """Commits what happened to a session of which messages were taken away since it was copied. Returns: the copy's
+        new record. Raises: StaleRead, SourceChanged, Differs.
+        """
+        try:
+            changes = await changes_between(
+                history(self._target.store, key, copy, copy.first_seq, copy.last_seq, PAGE, open_heads=frozenset()),
+                history(self._source.sessions, key, source, source.first_seq, source.last_seq, PAGE),
+                copy.last_seq,
+                BIRTH_MESSAGES,
+            )
+        except NotALaterState as error:
+            raise _lost() from error
+        removed = (*copy.removed, *changes.removed(self._target.clock.now()))
+        if changes.bytes > BIRTH_BYTES or len(removed) > limits.MAX_REMOVED_RANGES:
+            raise _lost()
+        new = replace(source, version=copy.version + 1, removed=removed)
+
+        def plan(current: Record | None, _: Sequence[Lookup]) -> tuple[Change | None, Record]:
+            if current is None or (current.incarnation, current.version) != (copy.incarnation, copy.version):
+                raise StaleRead
+            return (
+                Change(
+                    key,
+                    current,
+                    new,
+                    messages=changes.new,
+                    replaced=changes.replaced,
+                    completed=sorted(changes.completed),
+                    reopened=sorted(changes.reopened),
+                ),
+                new,
+            )
+
+        self._target.committer.records.put(key, copy)
+        grown = await self._target.committer.run(key, plan, weight=changes.bytes, expired_too=True)
+        self._written(len(changes.new))
+        return grown
 
     async def _commit_growth(
         self,
@@ -343,6 +383,21 @@ class SessionCopier:
             after = page.after
             if not after:
                 return
+
+
+def _changed() -> Differs:
+    return Differs("it was changed in the target since it was copied", _ELSEWHERE)
+
+
+def _lost() -> Differs:
+    return Differs("much of it was cleared, rewound or redacted in the source since it was copied", _ELSEWHERE)
+
+
+def _ended() -> Differs:
+    return Differs(
+        "the target had a session of this name that ended, and keeps its ids for a day",
+        "copy again a day after it ended, or into another store",
+    )
 
 
 def _grow(

@@ -64,12 +64,13 @@ async def history(
     source: Record,
     from_seq: int,
     to_seq: int,
-    limit: int = limits.STAGING_BATCH,
+    limit: int | None = None,
     open_heads: frozenset[int] | None = None,
 ) -> AsyncIterator[Sequence[StoredMessage]]:
     """Pages of a session's messages as they were when its record was `source`, although it may go on meanwhile.
 
-    `open_heads`: the groups that waited for an answer then; by default those of the record.
+    `limit`: the most messages of a page; by default `limits.STAGING_BATCH`. `open_heads`: the groups that waited for an
+    answer then; by default those of the record.
 
     Raises: SourceChanged, StoreUnavailable.
     """
@@ -77,7 +78,9 @@ async def history(
         open_heads = frozenset(group.head for group in source.open_state.groups)
     low = max(from_seq, source.first_seq)
     while low <= to_seq:
-        query = MessageQuery(low, to_seq, descending=False, limit=limit, bytes=limits.MAX_GROUP_COMMIT_BYTES)
+        query = MessageQuery(
+            low, to_seq, descending=False, limit=limit or limits.STAGING_BATCH, bytes=limits.MAX_GROUP_COMMIT_BYTES
+        )
         page = await reads.list_messages(key, query)
         if page is None or not is_same_history(page.record, source):
             raise SourceChanged

@@ -161,6 +161,5 @@ def _summarize(tally: Tally, seconds: float) -> None:
             "servers and repeat the command before you start them with the other store.",
         )
     if tally.different:
-        what = "1 is" if tally.different == 1 else f"{tally.different:,} are"
-        raise Failure(f"{what} not the same in both stores, as listed; {tally.same:,} sessions are")
-    tell(out(), f"{counted(tally.same, 'session is', 'sessions are')} the same in both stores.")
+        raise Failure(f"{counted(tally.different, 'is', 'are')} not the same in both stores, as listed.")
+    tell(out(), "All are the same in both stores.")

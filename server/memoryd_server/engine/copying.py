@@ -86,7 +86,7 @@ class Tally:
     compared: int = 0
     """Messages that were compared."""
     same: int = 0
-    """Sessions whose digests are equal."""
+    """Comparisons of a session that found equal digests; one that went on meanwhile may be compared once more."""
     different: int = 0
     """Sessions and agents that are not the same in both stores."""
     moving: int = 0
@@ -145,9 +145,9 @@ class _Copy:
         self._agents_seen: set[tuple[str, str]] = set()
         self._empty: set[str] = set()
         """Tenants of which the target had no session at first."""
-        self._recent: dict[SessionKey, tuple[int, bool]] = {}
-        """Sessions that were active since the comparison began: at which version they were looked at last, and whether
-        they were the same then."""
+        self._different: set[SessionKey] = set()
+        self._recent: dict[SessionKey, int] = {}
+        """The versions of sessions that were active since the comparison began, when they were compared last."""
         self._begun = 0
         """When it began, by the source's clock."""
 
@@ -258,25 +258,24 @@ class _Copy:
         self._observer.advanced()
 
     async def _compare_session(self, key: SessionKey, record: Record) -> None:
-        version, was_same = self._recent.pop(key, (0, None))
-        if version == record.version:
-            self._recent[key] = version, bool(was_same)
+        if self._recent.get(key) == record.version:
             return
-        is_same: bool | None = True
         try:
             copied = await self._attempt(partial(self._sessions.compare, key))
         except _Failed as failed:
-            is_same = False
-            if was_same is not False:
+            if key not in self._different:
+                self._different.add(key)
+                self._tally.different += 1
                 self._observer.differs(Difference(*key, failed.what, failed.advice))
         else:
             self._count(copied)
-            is_same = None if copied is Copied.GONE else True
             self._tally.moving += copied in (Copied.BORN, Copied.UPDATED)
-        self._tally.same += (is_same is True) - (was_same is True)
-        self._tally.different += (is_same is False) - (was_same is False)
-        if is_same is not None and record.activity >= self._begun:
-            self._recent[key] = record.version, is_same
+            self._tally.same += copied is not Copied.GONE
+            if key in self._different:
+                self._different.remove(key)
+                self._tally.different -= 1
+        if record.activity >= self._begun:
+            self._recent[key] = record.version
         self._observer.advanced()
 
     def _count(self, copied: Copied) -> None:

@@ -7,9 +7,10 @@ from contextlib import closing
 
 from sqlalchemy import make_url
 
+from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, SESSIONS, session_id
 from memoryd_server.stores.records import SessionKey
 from memoryd_server.stores.redis.keys import Keys
-from tests.databases import redis
+from tests.databases import mongodb, redis
 from tests.databases.sql import execute
 
 
@@ -17,6 +18,9 @@ def damage_record(url: str, key: SessionKey) -> None:
     """Makes the records of the sessions with this session id unreadable."""
     if url.startswith("redis:"):
         _damage_hash(url, key)
+        return
+    if url.startswith("mongodb:"):
+        _damage_document(url, key)
         return
     assert key.session_id.isalnum(), "it becomes part of a statement"
     statement = f"UPDATE memoryd_sessions SET record = '{{' WHERE session_id = '{key.session_id}'"
@@ -33,3 +37,10 @@ def _damage_hash(url: str, key: SessionKey) -> None:
     name = Keys(redis.prefix_of(url)).session(key).hash
     damaged = [client.hset(name, "rec", "{") for client, found in redis.keys(url) if found.decode() == name]
     assert damaged == [0], "the record was there"
+
+
+def _damage_document(url: str, key: SessionKey) -> None:
+    with mongodb.database_at(url) as database:
+        sessions = database[DEFAULT_PREFIX + SESSIONS]
+        damaged = sessions.update_one({"_id": session_id(key)}, {"$set": {"record": "{"}})
+    assert damaged.modified_count == 1, "the record was there"

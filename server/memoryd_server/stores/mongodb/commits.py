@@ -70,7 +70,12 @@ class Commits:
         chains: dict[SessionKey, list[Change]] = {}
         for change in changes:
             chains.setdefault(change.key, []).append(change)
-        made = await asyncio.gather(*map(self._make_chain, chains.values()), return_exceptions=True)
+        made: list[list[Outcome] | BaseException] = []
+        if any(change.staging for change in changes):
+            # One after the other: of two that want the same staging, the first gets it.
+            made += [await self._make_chain(chain) for chain in chains.values()]
+        else:
+            made += await asyncio.gather(*map(self._make_chain, chains.values()), return_exceptions=True)
         for outcomes in made:
             if isinstance(outcomes, BaseException):
                 raise outcomes

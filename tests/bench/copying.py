@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,13 @@ _SHORT: Final = 200
 """Messages of most of the sessions."""
 _LONG: Final = 10_000
 """Messages of the others: a tenth of all messages, where there are enough."""
+_NOT_COMPILED_ONCE: Final = "PYTHONDONTWRITEBYTECODE"
+"""The variable that has Python compile a program whenever it runs, unlike one that is installed."""
+
+
+class _Store(NamedTuple):
+    name: str
+    url: str
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -59,9 +66,11 @@ async def measure_copies(
         here, there = COPIED_STORES
         server = await asyncio.to_thread(stack.enter_context, OwnServer(SERVERS[there], on_disk))
         between = stack.enter_context(server.new_database())
+        # The first run of a program compiles it.
+        await _copy(_Store(here, first), _Store(there, between), "--agent", "nobody")
         return [
-            await _copy(here, first, there, between, options.copied_messages),
-            await _copy(there, between, here, second, options.copied_messages),
+            await _measured(_Store(here, first), _Store(there, between), options.copied_messages),
+            await _measured(_Store(there, between), _Store(here, second), options.copied_messages),
         ]
 
 
@@ -79,24 +88,29 @@ def _plans(messages: int) -> list[sessions.SessionPlan]:
     ]
 
 
-async def _copy(source: str, source_url: str, target: str, target_url: str, messages: int) -> Copied:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)} | {
-        f"{ENV_PREFIX}STORES__{source.upper()}__URL": source_url,
-        f"{ENV_PREFIX}STORES__{target.upper()}__URL": target_url,
-        f"{ENV_PREFIX}DEFAULT_STORE": source,
-    }
+async def _measured(source: _Store, target: _Store, messages: int) -> Copied:
     computed, began = _computed(), perf_counter()
-    command = (sys.executable, "-m", "memoryd_server", "copy", "--from", source, "--to", target)
+    await _copy(source, target)
+    seconds = perf_counter() - began
+    return Copied(source.name, target.name, messages, seconds, (_computed() - computed) / seconds)
+
+
+async def _copy(source: _Store, target: _Store, *arguments: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    environment.pop(_NOT_COMPILED_ONCE, None)
+    for store in (source, target):
+        environment[f"{ENV_PREFIX}STORES__{store.name.upper()}__URL"] = store.url
     process = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "memoryd_server", "copy", "--from", source.name, "--to", target.name, *arguments),
+        env=environment,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     _, said = await process.communicate()
     if process.returncode:
         raise ProcessFailed(
-            f"memoryd copy from {source} to {target} ended with status {process.returncode}:\n{said.decode()}"
+            f"memoryd copy from {source.name} to {target.name} ended with status {process.returncode}:\n{said.decode()}"
         )
-    seconds = perf_counter() - began
-    return Copied(source, target, messages, seconds, (_computed() - computed) / seconds)
 
 
 def _computed() -> float:

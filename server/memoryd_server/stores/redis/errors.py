@@ -34,12 +34,16 @@ _ADVICE: Final = {
     "OOM": "Its memory is full: raise maxmemory, or clear histories.",
     "READONLY": "It may have been demoted: repeat the call. Lead the store's URL to the primary server.",
     "TRYAGAIN": "The keys are being moved between nodes. Repeat the call.",
+    "UNBLOCKED": "It was demoted while it waited for its replicas: the change may or may not be made. Repeat the call.",
     "WRONGPASS": _LOGIN,
 }
 """What to do about the errors that come from outside, by their code. Every other is a fault of ours."""
 
 _LASTING: Final = frozenset({"CROSSSLOT", "NOAUTH", "NOPERM", "WRONGPASS"})
 """What no repeated opening heals."""
+
+_FORBIDDEN: Final = "The user executing the script can't run this command"
+"""What servers say of a script that calls what its user may not."""
 
 _CODE: Final = re.compile(r"[A-Z]+\b")
 _CODE_IN_SCRIPT: Final = re.compile(r"-([A-Z]+) ")
@@ -51,8 +55,10 @@ def code_of(error: BaseException) -> str:
     status: str | None = getattr(error, "status_code", None)
     if isinstance(error, exceptions.AuthenticationError) and not status:
         return "WRONGPASS"
-    text = status or str(error)
-    found = _CODE_IN_SCRIPT.search(text) or _CODE.match(text)
+    text = str(error)
+    if _FORBIDDEN in text:
+        return "NOPERM"
+    found = _CODE_IN_SCRIPT.search(text) or _CODE.match(status or text)
     return found.group(found.lastindex or 0) if found and isinstance(error, exceptions.RedisError) else ""
 
 

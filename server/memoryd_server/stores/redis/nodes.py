@@ -145,17 +145,26 @@ class Nodes:
         if replicas:
             sent.append(("WAIT", replicas, int(REPLICA_SECONDS * 1_000)))
         replies = await node.run(sent, repeatable=repeatable)
-        if replicas:
-            have = replies.pop()
-            is_written = not all(isinstance(reply, Exception) for reply in replies)
-            if isinstance(have, Exception):
-                raise have
-            if is_written and have < replicas:
-                raise StoreUnavailable(
-                    f"{have} of {replicas} replicas confirmed the change within {REPLICA_SECONDS:g} seconds: it may or "
-                    "may not be made. Repeat the call; if it goes on, look at the replicas of the cluster."
-                )
-        return replies[1::2] if is_asked else replies
+        confirmed = replies.pop() if replicas else 0
+        if is_asked:
+            replies = replies[1::2]
+        # Where everything was refused, perhaps by a node that is no primary, no replica has anything to confirm.
+        if replicas and not all(isinstance(reply, Exception) for reply in replies):
+            _check_replicas(confirmed, replicas)
+        return replies
+
+
+def _check_replicas(confirmed: Any, replicas: int) -> None:
+    """Raises: StoreUnavailable where too few replicas confirmed a change; what WAIT answered where that was refused."""
+    if isinstance(confirmed, Exception):
+        if code_of(confirmed) != "ERR":
+            raise confirmed
+        confirmed = 0  # The node was demoted before it could wait.
+    if confirmed < replicas:
+        raise StoreUnavailable(
+            f"{confirmed} of {replicas} replicas confirmed the change within {REPLICA_SECONDS:g} seconds: it may or "
+            "may not be made. Repeat the call; if it goes on, look at the replicas of the cluster."
+        )
 
 
 class SingleServer(Nodes):

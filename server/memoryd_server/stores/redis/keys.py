@@ -99,6 +99,8 @@ class Keys:
         self.partitions: Final = tuple(f"{prefix}{{{tag}}}" for tag in partition_tags())
         self.meta: Final = f"{prefix}{{meta}}"
         """A hash: the format of the data, and the secret."""
+        self.probes: Final = (f"{prefix}{{meta}}:a", f"{prefix}{{meta}}:b")
+        """Two keys on which to try commands."""
         self.secrets: Final = f"{prefix}{{meta}}:adopted"
         """A set: adopted secrets."""
         self.tenants: Final = f"{prefix}{{tenants}}"

@@ -23,13 +23,11 @@ async def find_nodes(target: Target) -> Nodes:
     """The way to a server or cluster that can serve. Raises: StoreMisconfigured, FAILURES."""
     nodes, info = await _first_that_answers(target, _tls(target))
     try:
-        _check(target, info)
+        check(target, info)
         if info.get("redis_mode") == "cluster":
             await nodes.close()
             nodes = Cluster(target, _tls(target))
             await nodes.look()
-        else:
-            await _ask(nodes.node(target.addresses[0]), "EVAL", "return 1", 0)
     except BaseException:
         await nodes.close()
         raise
@@ -61,7 +59,8 @@ async def _first_that_answers(target: Target, tls: ssl.SSLContext | None) -> tup
     raise AssertionError
 
 
-def _check(target: Target, info: dict[str, str]) -> None:
+def check(target: Target, info: dict[str, str]) -> None:
+    """Raises: StoreMisconfigured when a server that says this of itself cannot serve."""
     version = info.get("redis_version", "0")
     if tuple(map(int, version.split(".")[:2])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))

@@ -52,7 +52,7 @@ from memoryd_server.stores.redis.merging import first_members
 from memoryd_server.stores.redis.nodes import Cluster, Nodes, SingleServer
 from memoryd_server.stores.redis.opening import find_nodes, risk_of
 from memoryd_server.stores.redis.reads import Reads
-from memoryd_server.stores.redis.scripts import CONFIRM, LEASE, PURGE, Call, command
+from memoryd_server.stores.redis.scripts import CONFIRM, LEASE, PROBE, PURGE, Call, command
 from memoryd_server.stores.redis.stagings import Stagings
 from memoryd_server.stores.redis.url import Target
 
@@ -127,11 +127,15 @@ class RedisStore(Store):
     async def _begin(self) -> bytes:
         """Claims the data for this format. Returns: its secret."""
         meta = self._keys.meta
-        await self._nodes.change(
-            command("HSETNX", meta, "format", FORMAT),
-            command("HSETNX", meta, "secret", secrets.token_bytes(SECRET_BYTES)),
-        )
-        [[format_, secret]] = await self._nodes.run(command("HMGET", meta, "format", "secret"))
+        await self._nodes.run(PROBE(*self._keys.probes))
+        read = command("HMGET", meta, "format", "secret")
+        format_, secret = await self._run(read)
+        if format_ is None or secret is None:
+            await self._nodes.change(
+                command("HSETNX", meta, "format", FORMAT),
+                command("HSETNX", meta, "secret", secrets.token_bytes(SECRET_BYTES)),
+            )
+            format_, secret = await self._run(read)
         if not format_.isdigit() or int(format_) > FORMAT:
             raise StoreMisconfigured(
                 f"{self._target.name}: its data has the format {format_.decode(errors='replace')}, and this version "

@@ -125,6 +125,14 @@ WRONG: Final[dict[str, Wrong]] = {
         ("store 'main'", "mongodb://ada:***@127.0.0.1:1/memory", "does not answer", "start the database first"),
         ("--store", "main=mongodb://ada:hunter2@127.0.0.1:1/memory"),
     ),
+    "a MongoDB whose port cannot be": Wrong(
+        ("Store 'main'", "URL cannot be used", "between 0 and 65535"),
+        ("--store", "main=mongodb://ada:hunter2@127.0.0.1:99999/memory"),
+    ),
+    "a MongoDB whose servers DNS does not name": Wrong(
+        ("Store 'main'", "URL cannot be used"),
+        ("--store", "main=mongodb+srv://ada:hunter2@memoryd.invalid/memory"),
+    ),
     "a MongoDB of another program that names no database": Wrong(
         ("Store 'main'", "names no database", "MONGODB_DB_NAME", "MONGODB_URI"),
         environment={"MEMORYD_STORES__MAIN__TYPE": "mongodb", "MONGODB_URI": "mongodb://ada:hunter2@127.0.0.1:1"},

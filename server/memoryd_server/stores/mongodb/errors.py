@@ -98,7 +98,7 @@ def are_duplicates(error: errors.BulkWriteError) -> bool:
 
 def unopenable(error: BaseException, database: str, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
     """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
-    if isinstance(error, errors.ConfigurationError):
+    if isinstance(error, (errors.ConfigurationError, ValueError)):
         return StoreMisconfigured(f"{database}: the store's URL cannot be used: {error}")
     if isinstance(error, errors.ServerSelectionTimeoutError) and "SSL" in str(error):
         return StoreMisconfigured(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Sequence
 from typing import Any, Final
-
-from bson import Binary
 
 from memoryd_server.stores.base import (
     Change,
@@ -34,11 +31,12 @@ from memoryd_server.stores.mongodb.agents import Agents
 from memoryd_server.stores.mongodb.clock import Clock
 from memoryd_server.stores.mongodb.commits import Commits
 from memoryd_server.stores.mongodb.database import ANSWER_SECONDS, CONNECTIONS, Database
-from memoryd_server.stores.mongodb.errors import FAILURES, GONE, unopenable
-from memoryd_server.stores.mongodb.layout import FORMAT, HISTORY, LEASES, META
+from memoryd_server.stores.mongodb.errors import unopenable
+from memoryd_server.stores.mongodb.layout import HISTORY
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.loads import Loads
 from memoryd_server.stores.mongodb.location import Location
+from memoryd_server.stores.mongodb.meta import Meta
 from memoryd_server.stores.mongodb.reads import Reads
 from memoryd_server.stores.mongodb.sessions import Sessions
 from memoryd_server.stores.records import (
@@ -54,13 +52,6 @@ from memoryd_server.stores.records import (
 
 TYPE: Final = "mongodb"
 
-SECRET_BYTES: Final = 32
-_SECRET: Final = "secret"
-_FORMAT: Final = "format"
-_ADOPTED: Final = "adopted:"
-_BEHIND_ADOPTED: Final = "adopted;"
-_MICROSECONDS: Final = 1_000_000
-
 
 class MongoDBStore(Store):
     """Keeps everything in a database on MongoDB, for any number of servers of memoryd. It changes one document at once
@@ -74,94 +65,67 @@ class MongoDBStore(Store):
         """`options`: of the driver's client, for tests."""
         self._location = location
         self._options = options
-        self._database: Database
+        self._opened: Database | None = None
 
     async def open(self) -> StoreInfo:
         try:
             # Not before, since Motor's client belongs to an event loop.
-            self._database = Database(self._location, **self._options)
-        except FAILURES as error:
-            raise self._unopenable(error) from error
-        try:
-            return await self._open()
-        except StoreMisconfigured:
+            self._opened = Database(self._location, **self._options)
+            self._connect_parts(self._opened)
+            return await self._prepare(self._opened)
+        except StoreMisconfigured as error:
             await self.close()
-            raise
-        except (StoreUnavailable, *FAILURES) as error:
+            raise StoreMisconfigured(f"{self._location.database}: {error}") from error
+        except BaseException as error:
             await self.close()
-            raise self._unopenable(error.__cause__ or error) from error
-        except BaseException:
-            await self.close()
-            raise
+            cause = error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error
+            problem = unopenable(cause, self._location.database, ANSWER_SECONDS)
+            if problem is None:
+                raise
+            raise problem from error
 
-    async def _open(self) -> StoreInfo:
-        database = self._database
-        clock = Clock(database)
-        agents = Agents(database)
-        self._clock, self._agents = clock, agents
+    def _connect_parts(self, database: Database) -> None:
+        self._database = database
+        self._clock = Clock(database)
+        self._meta = Meta(database, self._clock)
+        self._agents = Agents(database)
         self._sessions = Sessions(database)
-        self._leftovers = Leftovers(database, agents, clock)
+        self._leftovers = Leftovers(database, self._agents, self._clock)
         self._loads = Loads(database, self._sessions)
         self._reads = Reads(database, self._sessions, self._loads)
-        self._commits = Commits(database, self._sessions, agents, self._leftovers, clock)
-        await self._check_format()
+        self._commits = Commits(database, self._sessions, self._agents, self._leftovers, self._clock)
+
+    async def _prepare(self, database: Database) -> StoreInfo:
+        await self._meta.check_format()
         await database.create_indexes()
-        await database.keep(META, {"_id": _SECRET}, {"value": Binary(secrets.token_bytes(SECRET_BYTES))})
-        shared = StoreCapability("shared", supported=True)
+        await self._meta.make_secret()
         risk = self._location.risk
+        shared = StoreCapability("shared", supported=True)
         durable = StoreCapability("durable", supported=not risk, reason=risk)
-        return StoreInfo(TYPE, durable.supported, (shared, durable), secret=await self._secret())
-
-    async def _check_format(self) -> None:
-        await self._database.keep(META, {"_id": _FORMAT}, {"value": FORMAT})
-        document = await self._database.find_one(META, {"_id": _FORMAT})
-        if document is not None and document["value"] > FORMAT:
-            raise StoreMisconfigured(
-                f"{self._location.database}: a newer version of memoryd has written this database, in format "
-                f"{document['value']}, while this one knows format {FORMAT}. Install that version or a newer one."
-            )
-
-    def _unopenable(self, error: BaseException) -> Exception:
-        problem = unopenable(error, self._location.database, ANSWER_SECONDS)
-        if problem is None:
-            raise error
-        return problem
+        return StoreInfo(TYPE, durable.supported, (shared, durable), secret=await self._meta.secret())
 
     async def close(self) -> None:
-        await self._database.close()
+        if self._opened is not None:
+            await self._opened.close()
 
     def pool_status(self) -> PoolStatus:
         """See `base.Pooled`."""
         return self._database.status()
 
     async def ping(self) -> None:
-        await self._secret()
-
-    async def _secret(self) -> bytes:
-        document = await self._database.find_one(META, {"_id": _SECRET})
-        if document is None:
-            raise StoreUnavailable(GONE)
-        return bytes(document["value"])
+        await self._meta.secret()
 
     async def now(self) -> int:
         return await self._clock.now()
 
     async def adopt_secret(self, secret: bytes) -> None:
-        await self._database.keep(META, {"_id": _ADOPTED + secret.hex()}, {"value": Binary(secret)})
+        await self._meta.adopt_secret(secret)
 
     async def adopted_secrets(self) -> Sequence[bytes]:
-        adopted = {"_id": {"$gt": _ADOPTED, "$lt": _BEHIND_ADOPTED}}
-        return [bytes(document["value"]) for document in await self._database.find(META, adopted)]
+        return await self._meta.adopted_secrets()
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
-        now = await self._clock.now()
-        taken = {"holder": holder, "ends_at": now + int(seconds * _MICROSECONDS)}
-        document = await self._database.find_one(LEASES, {"_id": name})
-        if document is None:
-            return await self._database.insert(LEASES, {"_id": name, **taken})
-        if document["holder"] != holder and document["ends_at"] > now:
-            return False
-        return bool(await self._database.update(LEASES, document, {"$set": taken}))
+        return await self._meta.lease(name, holder, seconds)
 
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
         return await self._loads.load(key, tail)

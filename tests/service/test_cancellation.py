@@ -17,13 +17,15 @@ from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
 from memoryd_server.interceptors import deadline
-from memoryd_server.stores.sql.served import CONNECTIONS
+from memoryd_server.stores.redis.url import CONNECTIONS as CONNECTIONS_TO_A_NODE
 from tests.servers import ServerProcess
 from tests.service.in_process import AsyncStubs, Gate, HookedStore, connect, failing, gathered, serving, until
 from tests.service.wire import Stubs, new_key, text
 
 CANCELLED = 200
 BATCH = 3
+POOLED = 3 * CONNECTIONS_TO_A_NODE
+"""The most connections that any store keeps: one on a cluster of three primaries."""
 
 
 def append(key: session.SessionKey, number: int) -> history.AppendMessagesRequest:
@@ -86,7 +88,7 @@ async def test_two_hundred_cancelled_appends_leave_the_server_whole(
             assert all(present) if number in normal or number in answered else all(present) or not any(present)
         # Connections end a moment after their clients; those to a database are kept.
         await until(lambda: threads_of(any_server) <= threads)
-        await until(lambda: connections_of(any_server) <= connections + CONNECTIONS)
+        await until(lambda: connections_of(any_server) <= connections + POOLED)
 
 
 def assert_in_batches(listed: list[pb.Message]) -> None:
@@ -113,7 +115,7 @@ async def test_a_stream_that_is_given_up_is_ended(any_server: ServerProcess, age
         async with connect(any_server.address) as channel:
             for _ in range(10):
                 await give_up(AsyncStubs(channel).windows.StreamWindow(window.StreamWindowRequest(session=key)))
-        await until(lambda: connections_of(any_server) <= connections + CONNECTIONS)
+        await until(lambda: connections_of(any_server) <= connections + POOLED)
         assert len(stubs.load(key, limit=1).messages) == 1
 
 

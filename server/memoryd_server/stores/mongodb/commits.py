@@ -39,6 +39,9 @@ from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey
 ATTEMPTS: Final = 5
 """How often a change is tried whose session others keep changing between its read and its compare-and-set."""
 
+LIGHT_BYTES: Final = 64 * 1024
+"""Of messages, in bytes: a session's document carries more than that only until it is written out."""
+
 _MICROSECONDS: Final = 1_000_000
 _log: Final = logging.getLogger(__name__)
 
@@ -236,7 +239,10 @@ class Commits:
         try:
             await self._sessions.write_out(place, parts)
             if record is not None:
-                self._sessions.remember(key, Settled(record.incarnation, record.version, place))
+                settled = Settled(record.incarnation, record.version, place)
+                self._sessions.remember(key, settled)
+                if sum(message.size for part in parts for message in part.messages) > LIGHT_BYTES:
+                    await self._sessions.lighten(key, settled)
             if record is None or (run[0].previous and run[0].previous.incarnation != record.incarnation):
                 await self._leftovers.settle(key)
         except StoreUnavailable as error:

@@ -37,7 +37,9 @@ MAJORITY_SECONDS: Final = 4.0
 BATCH: Final = 100_000
 """Documents that one answer holds, but at most 16 MiB of them: what is asked for comes with one command."""
 
-ONE_DOCUMENT: Final = 1
+UPSERT_ATTEMPTS: Final = 3
+"""How often updates are tried of which others insert the same documents: then these are there."""
+
 DESCENDING: Final = -1
 
 Result = TypeVar("Result")
@@ -142,7 +144,7 @@ class Database:
 
     async def find_one(self, collection: str, filter: Document, *, fields: Sequence[str] = ()) -> Document | None:
         """The document, if there is one."""
-        found = await self.find(collection, filter, fields=fields, limit=ONE_DOCUMENT)
+        found = await self.find(collection, filter, fields=fields, limit=1)
         return found[0] if found else None
 
     async def insert(self, collection: str, document: Document) -> bool:
@@ -173,8 +175,17 @@ class Database:
                 raise
 
     async def write(self, collection: str, operations: Sequence[Any]) -> None:
-        """Carries out PyMongo's updates in their order, with one command."""
-        await self.answer(lambda: self._collection(collection).bulk_write(list(operations), ordered=True))
+        """Carries out PyMongo's updates in their order, with one command; with another when a second server inserted
+        the same documents at the same time. They are such that they may be repeated.
+        """
+        for attempt in range(UPSERT_ATTEMPTS):
+            try:
+                await self.answer(lambda: self._collection(collection).bulk_write(list(operations), ordered=True))
+            except BulkWriteError as error:
+                if attempt + 1 == UPSERT_ATTEMPTS or not are_duplicates(error):
+                    raise
+            else:
+                return
 
     async def delete(self, collection: str, filter: Document) -> int:
         """Returns: how many documents were deleted."""

@@ -138,6 +138,11 @@ class Sessions:
         self.remember(session.key, Settled(session.incarnation, session.version, session.place))
         return replace(session, pending=())
 
+    async def lighten(self, key: SessionKey, settled: Settled) -> None:
+        """Takes what is written out away from the session's document, so that nobody reads it along any more."""
+        same = {"_id": session_id(key), "incarnation": settled.incarnation, "version": settled.version}
+        await self._database.update(SESSIONS, same, {"$set": {"redo": None}})
+
     async def write_out(self, place: Place, parts: Sequence[Part]) -> None:
         """Writes out the redo of a life; see `redo`."""
         documents = redo.history_documents(*place, parts)

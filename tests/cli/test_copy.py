@@ -1,0 +1,282 @@
+"""`memoryd copy`: between stores of any type, as a person runs it, whatever comes in between."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memoryd import MemoryClient, Message, MessageIdConflict, SessionSettings, from_openai, user
+from tests.adapters import EACH_SHARED_ADAPTER, Adapter
+from tests.cli.commands import Here, environment, memoryd, started, wait_for, write_lines
+from tests.cli.test_import import line, talk
+from tests.conftest import StartServer
+from tests.servers import MEMORYD
+from tests.service import conversations
+
+NewData = Callable[..., str]
+
+
+@pytest.fixture
+def new_data(tmp_path: Path) -> Iterator[NewData]:
+    """Gives URLs of data that holds nothing: of an adapter, or of a SQLite file."""
+    with ExitStack() as opened:
+
+        def make(adapter: Adapter | None = None, name: str = "memoryd") -> str:
+            if adapter is None:
+                return f"sqlite:///{tmp_path}/{name}.db"
+            directory = tmp_path / name
+            directory.mkdir()
+            return opened.enter_context(adapter.data(directory))
+
+        yield make
+
+
+each_store = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER)
+
+
+def copy(source: str, target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Copies between URLs that the settings name."""
+    return memoryd("copy", "--from", "here", "--to", "there", *arguments, **named(source, target))
+
+
+def named(source: str, target: str) -> dict[str, str]:
+    """The settings that name two stores."""
+    return {"MEMORYD_STORES__HERE__URL": source, "MEMORYD_STORES__THERE__URL": target}
+
+
+def copied(source: str, target: str, *arguments: str) -> str:
+    """Copies, after which all must be the same. Returns: what was said."""
+    done = copy(source, target, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\nAll are the same in both stores.\n")
+    return done.stdout
+
+
+def said(text: str, id_: str) -> Message:
+    """A message of a user, with an id of its own."""
+    return replace(user(text), id=id_)
+
+
+def talk_about_everything(client: MemoryClient) -> None:
+    """Sessions in which all has happened that a session can see."""
+    for name, messages in conversations.OPENAI.items():
+        session = client.session(agent="assistant", id=name)
+        session.append(*from_openai(messages), create=SessionSettings(user_id="ada", labels={"about": name}))
+    long = client.session(agent="assistant", id="long")
+    for start in range(0, 1_500, 250):
+        long.append(*(said(f"message {number}", f"m{number}") for number in range(start, start + 250)))
+    changed = client.session(agent="other", id="changed")
+    changed.append(*(said(f"{number}", f"{number}") for number in range(10)))
+    changed.rewind(7)
+    changed.redact(seq=3, reason="a password")
+    changed.append(said("after", "after"))
+    cleared = client.session(agent="other", id="cleared")
+    cleared.append(user("gone"))
+    cleared.clear()
+
+
+def facts(client: MemoryClient) -> dict[tuple[str, str], Any]:
+    """All that a client reads of all sessions."""
+    found = {}
+    for agent in ("assistant", "other"):
+        for info in client.sessions(agent=agent):
+            session = client.session(agent=agent, id=info.session_id)
+            window = session.window(messages=20)
+            found[agent, info.session_id] = (
+                info,
+                list(session.messages(page_size=1_000)),
+                window.messages,
+                window.stats,
+            )
+    return found
+
+
+@each_store
+def test_there_and_back_all_is_the_same(start_server: StartServer, new_data: NewData, adapter: Adapter) -> None:
+    """While servers run on the stores (invariants 1, 2, 4 and 11)."""
+    first, there, last = new_data(), new_data(adapter, "there"), new_data(name="last")
+    server = start_server("--store", f"default={first}")
+    with MemoryClient(server.address) as client:
+        talk_about_everything(client)
+        expected = facts(client)
+    told = copied(first, there)
+    assert re.match(
+        rf"{len(expected)} sessions with [\d,]+ messages: {len(expected)} copied, and all compared, in", told
+    )
+    copied(there, last)
+    for url in (there, last):
+        server = start_server("--store", f"default={url}")
+        with MemoryClient(server.address) as client:
+            assert facts(client) == expected
+            long = client.session(agent="assistant", id="long")
+            # What is repeated is recognized, and what is new goes on behind it.
+            assert [message.seq for message in long.append(said("message 7", "m7"))] == [8]
+            with pytest.raises(MessageIdConflict):
+                long.append(said("another", "m7"))
+            assert [message.seq for message in long.append(said("new", "new"))] == [1_501]
+    again = copy(first, there)
+    assert again.returncode == 1
+    assert "session 'long' of agent 'assistant'" in again.stderr
+
+
+@each_store
+def test_a_killed_copy_goes_on_where_it_stopped(
+    start_server: StartServer, new_data: NewData, adapter: Adapter, tmp_path: Path
+) -> None:
+    """Nothing is missing and nothing is there twice after kill -9 in the middle (invariants 2 and 3)."""
+    source, target = new_data(), new_data(adapter, "there")
+    here = start_server("--store", f"default={source}")
+    there = start_server("--store", f"default={target}")
+    path = write_lines(tmp_path / "talks.jsonl", (line(f"s{n}", talk(40 + n, about=f"s{n}")) for n in range(200)))
+    assert memoryd("import", str(path), "-a", "assistant", address=here.address).returncode == 0
+    with MemoryClient(here.address) as client:
+        long = client.session(agent="assistant", id="long")
+        for start in range(0, 1_000, 250):
+            long.append(*(user(f"message {number}") for number in range(start, start + 250)))
+    copying = subprocess.Popen(
+        [MEMORYD, "copy", "--from", source, "--to", target],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with MemoryClient(there.address) as client:
+        wait_for(lambda: len(list(islice(client.sessions(agent="assistant"), 20))) == 20)
+        copying.send_signal(signal.SIGKILL)
+        assert copying.wait() == -signal.SIGKILL
+        copied(source, target)
+        expected = {f"s{number}": 40 + number for number in range(200)} | {"long": 1_000}
+        assert {info.session_id: info.message_count for info in client.sessions(agent="assistant")} == expected
+
+
+def test_a_source_in_use_is_copied_again_when_it_is_not(start_server: StartServer, new_data: NewData) -> None:
+    source, target = new_data(), new_data(name="there")
+    server = start_server("--store", f"default={source}")
+    with MemoryClient(server.address) as client:
+        talk_about_everything(client)
+        copied(source, target)
+        changed = client.session(agent="other", id="changed")
+        changed.redact(seq=4)
+        changed.append(user("more"))
+        client.session(agent="assistant", id="long").clear()
+        assert "0 copied, 2 brought up to date, " in copied(source, target)
+        expected = facts(client)
+    server = start_server("--store", f"default={target}")
+    with MemoryClient(server.address) as client:
+        assert facts(client) == expected
+
+
+def test_what_differs_is_listed_and_the_status_says_so(start_server: StartServer, new_data: NewData) -> None:
+    source, target = new_data(), new_data(name="there")
+    server = start_server("--store", f"default={source}")
+    with MemoryClient(server.address) as client:
+        for session_id in ("same", "changed\x1b[2J\n"):
+            client.session(agent="assistant", id=session_id).append(user("hi"))
+    copied(source, target)
+    other = start_server("--store", f"default={target}")
+    with MemoryClient(other.address) as client:
+        client.session(agent="assistant", id="changed\x1b[2J\n").append(user("there"))
+    done = copy(source, target)
+    assert done.returncode == 1
+    assert done.stdout.startswith("2 sessions with 2 messages: 0 copied, 2 were there already, and all compared, in ")
+    assert "different: session 'changed" in done.stderr
+    assert "it was changed in the target since it was copied" in done.stderr
+    assert done.stderr.endswith("memoryd: 1 is not the same in both stores, as listed.\n")
+    assert "\x1b" not in done.stderr
+    assert "'same'" not in done.stderr
+
+
+def test_one_agent_or_one_user_alone_is_copied(start_server: StartServer, new_data: NewData) -> None:
+    source, target = new_data(), new_data(name="there")
+    server = start_server("--store", f"default={source}")
+    with MemoryClient(server.address) as client:
+        for agent, user_id in (("a", "ada"), ("b", "ada"), ("b", "bob")):
+            session = client.session(agent=agent, id=f"{agent} {user_id}")
+            session.append(user("hi"), create=SessionSettings(user_id=user_id))
+    assert copied(source, target, "--agent", "b", "--user", "ada").startswith("1 session with 1 message: 1 copied")
+    assert copied(source, target, "--user", "ada").startswith("2 sessions with 2 messages: 1 copied, 1 were there")
+    assert copied(source, target, "--agent", "a", "-a", "b").startswith("3 sessions with 3 messages: 1 copied, 2 were")
+    assert copied(source, target, "--tenant", "nobody").startswith("0 sessions with 0 messages: 0 copied")
+
+
+def test_ctrl_c_ends_it_in_order_and_says_how_to_go_on(
+    start_server: StartServer, new_data: NewData, tmp_path: Path
+) -> None:
+    source, target = new_data(), new_data(name="there")
+    server = start_server("--store", f"default={source}")
+    path = write_lines(tmp_path / "talks.jsonl", (line(f"s{number}", talk(100)) for number in range(300)))
+    assert memoryd("import", str(path), "-a", "assistant", address=server.address).returncode == 0
+    copying = started("copy", "--from", source, "--to", target)
+    # Its file is there once it is open.
+    wait_for((tmp_path / "there.db").exists)
+    copying.send_signal(signal.SIGINT)
+    _, told = copying.communicate()
+    assert copying.returncode == 130
+    assert "memoryd: interrupted.\n" in told
+    assert told.endswith("Repeat the command, and it goes on where it stopped.\n")
+    assert "Traceback" not in told
+    copied(source, target)
+
+
+def test_a_database_that_goes_away_ends_it_with_a_sentence(here: Here, new_data: NewData, tmp_path: Path) -> None:
+    source = new_data()
+    unreachable = "postgresql://ada:secret@127.0.0.1:1/memory"
+    (tmp_path / "memoryd.db").touch()
+    done = here.memoryd("copy", "--from", source, "--to", unreachable)
+    assert done.returncode == 1
+    assert "does not answer" in done.stderr
+    assert "Nothing was copied." in done.stderr
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "told"),
+    [
+        ("here", "here", "--from and --to are the same store"),
+        ("here", "nowhere", "there is no store 'nowhere' in the settings, which name here, there"),
+        ("sqlite:///missing.db", "there", "is empty: there is no file missing.db"),
+        ("memory://", "there", "cannot be copied. The data lives in the memory of one server process."),
+        ("here", "memory://", "cannot be copied. The data lives in the memory of one server process."),
+        ("here", "oracle://there", "there is no URL scheme 'oracle'"),
+        ("here", "postgresql://ada:secret@localhost", "names no database"),
+    ],
+)
+def test_a_store_that_cannot_be_meant_is_told_with_what_to_do(
+    here: Here, new_data: NewData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "memoryd.db").touch()
+    settings = named(new_data(), new_data(name="there"))
+    done = here.memoryd("copy", "--from", source, "--to", target, **settings)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "secret" not in done.stderr
+    assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize("option", ["--agent", "--user", "--tenant"])
+def test_an_empty_name_never_means_all(here: Here, option: str) -> None:
+    done = here.memoryd("copy", "--from", "a", "--to", "b", option, "")
+    assert done.returncode == 2
+    assert f"{option} is empty, and never means all of them" in done.stderr
+
+
+def test_the_store_of_a_data_directory_is_named_default(
+    start_server: StartServer, new_data: NewData, tmp_path: Path
+) -> None:
+    server = start_server("--data-dir", str(tmp_path / "memory"))
+    with MemoryClient(server.address) as client:
+        client.session(agent="assistant", id="s").append(user("hi"))
+    done = memoryd("copy", "--from", "default", "--to", new_data(name="there"), "--data-dir", str(tmp_path / "memory"))
+    assert done.returncode == 0, done.stderr
+    into = memoryd("copy", "--from", new_data(name="there"), "--to", "default", "--data-dir", str(tmp_path / "new"))
+    assert into.returncode == 0, into.stderr
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700

@@ -44,7 +44,7 @@ class OwnCluster(OwnServer):
         return client_at(("127.0.0.1", node.port))
 
     def masters(self) -> list[Node]:
-        """Those that serve slots, as the nodes that run know."""
+        """Those that serve slots, as the nodes at work know."""
         return [node for node in self.nodes if (known := self._known(node)) and known.slots and not known.master]
 
     def master_of(self, slot: int) -> Node:
@@ -66,8 +66,8 @@ class OwnCluster(OwnServer):
         self.wait_until_promoted(replica)
 
     def wait_until_promoted(self, replica: Node) -> None:
-        """Returns when all nodes that run take a replica for a master, and serve all slots."""
-        self._wait_for(lambda: all(self._takes_for_master(each, replica) for each in self.nodes if each.is_running))
+        """Returns when all nodes at work take a replica for a master, and serve all slots."""
+        self._wait_for(lambda: all(self._takes_for_master(each, replica) for each in self.nodes if each.is_at_work))
 
     def wait_until_whole(self) -> None:
         """Returns when all nodes run, and each replica follows its master."""
@@ -107,7 +107,7 @@ class OwnCluster(OwnServer):
         return known
 
     def _known(self, node: Node) -> _Known | None:
-        asked = next(each for each in [node, *self.nodes] if each.is_running)
+        asked = next(each for each in [node, *self.nodes] if each.is_at_work)
         with self.client(asked) as client:
             return _nodes_that(client).get(node.port)
 

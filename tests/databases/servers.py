@@ -73,13 +73,14 @@ class Node:
         self.port: Final = port
         self._kind = kind
         self._pid = 0
+        self._hangs = False
         self._keeper: subprocess.Popen[bytes] | None = None
         make_directory(kind, directory)
 
     @property
-    def is_running(self) -> bool:
-        """Whether it was started and not ended since."""
-        return self._keeper is not None
+    def is_at_work(self) -> bool:
+        """Whether it runs, and does not hang."""
+        return self._keeper is not None and not self._hangs
 
     def start(self) -> None:
         """Starts it; does not wait for it."""
@@ -103,10 +104,12 @@ class Node:
         _signal([self._pid], signal.SIGSTOP)
         processes = [self._pid, *_children(self._pid)]
         _signal(processes, signal.SIGSTOP)
+        self._hangs = True
         try:
             yield
         finally:
             _signal(processes, signal.SIGCONT)
+            self._hangs = False
 
     def close(self) -> None:
         """Ends it if it still runs."""

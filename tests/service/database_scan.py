@@ -58,6 +58,14 @@ def size_of(url: str) -> int:
     return _scan(url).size(url)
 
 
+def port_with(url: str, marker: bytes) -> int:
+    """The port of the Redis server that holds a value with the marker."""
+    for server, key, type_ in _keys(url):
+        if any(marker in value for value in _REDIS_TYPES[type_].values(server, key)):
+            return int(server.connection_pool.connection_kwargs["port"])
+    raise LookupError(f"no server holds {marker!r}")
+
+
 def _scan(url: str) -> _Scan:
     return _SCANS[urlsplit(url).scheme]
 

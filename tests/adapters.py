@@ -56,8 +56,6 @@ SQL_ADAPTERS: Final = (
     on_database("mysql", MARIADB),
 )
 IN_THE_MAKING: Final = (
-    on_database("redis", REDIS),
-    on_database("redis", REDIS_CLUSTER),
     on_database("mongodb", MONGODB),
     on_database("mongodb", MONGODB_CONCURRENT),
 )
@@ -65,6 +63,8 @@ IN_THE_MAKING: Final = (
 ADAPTERS: Final = (
     Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
     *SQL_ADAPTERS,
+    on_database("redis", REDIS),
+    on_database("redis", REDIS_CLUSTER),
 )
 
 

@@ -117,7 +117,7 @@ $(INSTALLED): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --build-constraint constraints.txt \
-		--editable clients/python --editable '.[mysql,postgresql,redis,mongodb]' --group dev
+		--editable clients/python --editable '.[mysql,postgresql,redis,mongodb,openai]' --group dev
 	@touch $@
 
 # An environment of its own: the compiler is older than what the server runs on, and has no build for a Python newer than

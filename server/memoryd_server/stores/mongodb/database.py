@@ -31,6 +31,9 @@ CONNECT_SECONDS: Final = 2.0
 SELECT_SECONDS: Final = 3.0
 """How long a command waits for a primary server to be there: an election takes less as a rule."""
 
+CLOSE_SECONDS: Final = 1.0
+"""How long commands that nobody waits for any more may take when the store is closed."""
+
 MAJORITY_SECONDS: Final = 4.0
 """How long a write waits for a majority."""
 
@@ -88,29 +91,33 @@ class Database:
         )
         self._prefix = location.prefix
         self._lanes = asyncio.Semaphore(CONNECTIONS)
-        self._in_use = 0
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._waiting = 0
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=CLOSE_SECONDS)
         closing = self._client.close()
         if inspect.isawaitable(closing):
             await closing
 
     def status(self) -> PoolStatus:
         """See `base.Pooled`."""
-        return PoolStatus(size=CONNECTIONS, in_use=self._in_use, waiting=self._waiting)
+        return PoolStatus(size=CONNECTIONS, in_use=len(self._under_way), waiting=self._waiting)
 
     async def create_indexes(self) -> None:
         """Creates the collections and their indexes, unless they are there."""
         for name, indexes in INDEXES.items():
             collection = self._collection(name)
             there = await self.answer(collection.index_information) if indexes else {}
+            # By what they hold, since an administrator may have given them other names.
+            held = [[field for field, _ in index["key"]] for index in there.values()]
             models = [
                 IndexModel([(field, ASCENDING) for field in fields], name=index)
                 for index, fields in indexes.items()
-                if index not in there
+                if list(fields) not in held
             ]
             if models:
                 await self.answer(partial(collection.create_indexes, models))
@@ -196,7 +203,9 @@ class Database:
         return self._database[self._prefix + name]
 
     async def answer(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Waits for a command's answer."""
+        """Waits for a command's answer. Who does not wait any longer leaves the command to end by itself: broken off,
+        PyMongo leaves its socket open, while Motor goes on in its thread.
+        """
         try:
             if self._closed:
                 raise InvalidOperation
@@ -206,12 +215,10 @@ class Database:
                     await self._lanes.acquire()
                 finally:
                     self._waiting -= 1
-                self._in_use += 1
-                try:
-                    return await call()
-                finally:
-                    self._in_use -= 1
-                    self._lanes.release()
+                command = asyncio.ensure_future(self._run(call))
+                self._under_way.add(command)
+                command.add_done_callback(self._ended)
+                return await asyncio.shield(command)
         except DuplicateKeyError:
             raise
         except FAILURES as error:
@@ -219,3 +226,12 @@ class Database:
             if problem is None:
                 raise
             raise problem from error
+
+    async def _run(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        return await call()
+
+    def _ended(self, command: asyncio.Future[Any]) -> None:
+        self._under_way.discard(command)
+        self._lanes.release()
+        if not command.cancelled():
+            command.exception()  # Nobody may wait for it any more.

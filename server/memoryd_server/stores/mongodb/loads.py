@@ -165,7 +165,7 @@ class Loads:
         most = _most(record, tail)
         walk = await self._walk(session, tail.usabilities, most, how)
         while (newest := _taken(walk, tail)) is None:
-            most *= MORE
+            most = max(MORE * most, _expected(tail, sum(each.tokens for each in walk.entries), len(walk.entries)))
             walk = await self._walk(session, tail.usabilities, most, how)
         if _is_suspicious(record, tail, walk) and not await self._sessions.has_kept(session):
             raise Torn
@@ -274,10 +274,15 @@ def _how(record: Record, tail: Tail) -> _How:
 
 def _most(record: Record, tail: Tail) -> int:
     """The entries that the tail probably takes: one more than wanted tells whether the newest group goes on."""
+    return _expected(tail, record.tokens, record.messages)
+
+
+def _expected(tail: Tail, tokens: int, messages: int) -> int:
+    """The same, where so many messages have so many tokens."""
     if tail.tokens is None:
         return tail.messages + 1
-    tokens = max(1, record.tokens / record.messages) if record.messages else USUAL_TOKENS
-    return min(tail.messages + 1, int(tail.tokens / tokens * SPARE) + FEW)
+    length = max(1, tokens / messages) if messages else USUAL_TOKENS
+    return min(tail.messages + 1, int(tail.tokens / length * SPARE) + FEW)
 
 
 def _taken(walk: _Walk, tail: Tail) -> Sequence[Entry] | None:

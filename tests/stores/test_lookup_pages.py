@@ -47,7 +47,9 @@ async def test_tells_each_as_it_was_stored(session: Session, store: Store) -> No
     sent = [lookup(name, kind, digest=name.encode()) for name in (*NAMES, ".", "1.", "0.a") for kind in LookupKind]
     await session.commit(lookups=sent)
     for limit in (1, 3, 1_000):
-        assert in_order(await pages(store, session.key, limit)) == in_order(sent)
+        found = await pages(store, session.key, limit)
+        assert in_order(found) == in_order(sent)
+        assert {type(each.digest) for each in found} == {bytes}, "no type of a driver's own"
 
 
 async def test_of_another_session_are_none(new_session: NewSession, store: Store) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ TRIES: Final = 6
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 """How long the second try waits at most; then each twice as long as the one before: 6 s in all."""
+
+EASE_SECONDS: Final = 1.0
+"""How long half as many sessions at once are given, when a store did not answer, before they are halved again."""
 
 LAST_LOOKS: Final = 3
 """How often the sessions are looked at that the source went on with during the look before."""
@@ -148,6 +152,9 @@ class _Copy:
         self._different: set[SessionKey] = set()
         self._recent: dict[SessionKey, int] = {}
         """The versions of sessions that were active since the comparison began, when they were compared last."""
+        self._width = IN_FLIGHT
+        """How many sessions are worked at at once: fewer, the more often a store did not answer."""
+        self._eased = 0.0
         self._begun = 0
         """When it began, by the source's clock."""
 
@@ -225,20 +232,23 @@ class _Copy:
         sessions: AsyncIterator[tuple[SessionKey, Record]],
         work: Callable[[SessionKey, Record], Awaitable[None]],
     ) -> None:
-        """Works at sessions, IN_FLIGHT at a time. Raises what the first of them does."""
-        waiting: asyncio.Queue[tuple[SessionKey, Record] | None] = asyncio.Queue(IN_FLIGHT)
+        """Works at many sessions at once. Raises what the first of them does."""
+        waiting: asyncio.Queue[tuple[SessionKey, Record] | None] = asyncio.Queue(self._width)
 
         async def feed() -> None:
             async for session in sessions:
                 await waiting.put(session)
-            for _ in range(IN_FLIGHT):
-                await waiting.put(None)
+            await waiting.put(None)
 
-        async def work_on() -> None:
-            while (session := await waiting.get()) is not None:
+        async def work_on(place: int) -> None:
+            while place < self._width:
+                session = await waiting.get()
+                if session is None:
+                    waiting.put_nowait(None)  # For the others.
+                    return
                 await work(*session)
 
-        tasks = [asyncio.create_task(each) for each in (feed(), *(work_on() for _ in range(IN_FLIGHT)))]
+        tasks = [asyncio.create_task(each) for each in (feed(), *map(work_on, range(self._width)))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -354,8 +364,16 @@ class _Copy:
             try:
                 return await call()
             except StoreUnavailable:
+                self._ease()
                 await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))
         return await call()
+
+    def _ease(self) -> None:
+        """Works at half as many sessions at once from now on: what is too much for a store may be why it fails."""
+        now = time.monotonic()
+        if now >= self._eased + EASE_SECONDS:
+            self._eased = now
+            self._width = max(1, self._width // 2)
 
 
 def _each(names: frozenset[str]) -> Sequence[str | None]:

@@ -16,8 +16,14 @@ from memoryd_server.stores.redis.nodes import Cluster, Nodes
 from memoryd_server.stores.redis.scripts import BEGIN_STAGING, CLAIM, STAGE, STAGED, UNSTAGE, Value
 
 NAME_BYTES: Final = 16
-PART: Final = 100
-"""Members that are brought to another partition at once: some may be messages of 2 MiB, most are small."""
+PART: Final = 256
+"""Messages and look-ups that are brought to another partition at once, as an append may bring."""
+
+PART_BYTES: Final = 1 << 20
+"""Bytes of them, after which a part ends."""
+
+_UNBORN: Final = "unborn"
+_CLAIMED: Final = "claimed"
 
 ROWS_A_SCRIPT: Final = 1_000
 """Rows that one script deletes."""
@@ -32,18 +38,20 @@ class Stagings:
 
     async def begin(self, tenant: str, user_id: str, due: int) -> str:
         name = self._keys.staging(secrets.token_bytes(NAME_BYTES))
-        await self._begin(name, of_user(tenant, user_id), number(due))
+        await self._begin(name, of_user(tenant, user_id), number(due), _UNBORN)
         return name.name.hex()
 
-    async def _begin(self, name: StagingName, user: bytes, due: bytes) -> None:
-        await self._nodes.change(BEGIN_STAGING(*name[:3], values=(name.name, user, due)))
+    async def _begin(self, name: StagingName, user: bytes, due: bytes, state: str) -> None:
+        await self._nodes.change(BEGIN_STAGING(*name[:3], values=(name.name, user, due, state)))
 
     async def add(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
         name = self._keys.staging(bytes.fromhex(staging))
-        await self._add(name, number(due), messages_of(messages), lookups_of(lookups))
+        await self._add(name, number(due), messages_of(messages), lookups_of(lookups), _UNBORN)
 
-    async def _add(self, name: StagingName, due: bytes, messages: Sequence[bytes], lookups: Sequence[bytes]) -> None:
-        values: tuple[Value, ...] = (name.name, due, len(messages), *messages, *lookups)
+    async def _add(
+        self, name: StagingName, due: bytes, messages: Sequence[bytes], lookups: Sequence[bytes], state: str
+    ) -> None:
+        values: tuple[Value, ...] = (name.name, due, state, len(messages), *messages, *lookups)
         [is_added] = await self._nodes.change(STAGE(*name[:3], values=values))
         if not is_added:
             raise StagingLost("The copy was abandoned for too long, or its user was erased.")
@@ -80,7 +88,7 @@ class Stagings:
         call = commit_call(self._keys, rest, confirms=confirms, staging_partition=partition)
         [reply] = await self._nodes.change(call)
         adopted = outcomes_of(rest, reply)
-        if adopted[0] == Committed():
+        if isinstance(adopted[0], (Committed, Lost)):
             await self._delete(name)
         else:
             await self._delete(brought)
@@ -88,14 +96,19 @@ class Stagings:
         return [*islice(outcomes, made), *adopted]
 
     async def _bring(self, name: StagingName, to: StagingName, due: bytes, user: bytes) -> None:
-        await self._begin(to, user, due)
+        """Copies a staging. Nobody can adopt the copy before it is whole."""
+        await self._begin(to, user, due, _CLAIMED)
         place = b""
         while True:
-            [reply] = await self._nodes.run(STAGED(name.hash, name.order, values=(place, PART)), repeatable=True)
+            values = (place, PART, PART_BYTES)
+            [reply] = await self._nodes.run(STAGED(name.hash, name.order, values=values), repeatable=True)
+            if reply is None:
+                raise StagingLost
             place, messages, lookups = reply
-            await self._add(to, due, messages, lookups)
+            await self._add(to, due, messages, lookups, _CLAIMED)
             if not place:
-                return
+                break
+        await self._nodes.change(CLAIM(to.hash, values=(1,)))
 
     async def _delete(self, name: StagingName) -> None:
         deleted = [1]

@@ -1,4 +1,4 @@
--- Keeps a staging for one commit, or gives it back.
+-- Keeps a staging for one commit, or gives it back to whoever wants it.
 --
 -- KEYS  its h
 -- ARGV  whether it is given back (0, 1)

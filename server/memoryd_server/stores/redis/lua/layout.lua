@@ -12,7 +12,8 @@
 --   ended        when a dead name is to be forgotten (8 bytes)
 --   LIFE b SEQ   a body;  LIFE u SEQ   its `undo`, where it has one
 --   NAME l ID    a look-up: its life, then its value. ID is its kind and its id
---   due user     of a staging: when it may be swept (8 bytes), whose it is; `unborn` while it may become a session
+--   due user     of a staging: when it may be swept (8 bytes), whose it is; besides, `unborn` while it may become a
+--                session, `claimed` while one commit alone may bring it to another partition
 -- Members of z, all with score 0:
 --   LIFE s SEQ …                 an entry by seq
 --   LIFE USABILITY PLACE …       the same in reading order; a place is head (8), position (4), seq (8)

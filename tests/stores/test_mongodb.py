@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from memoryd_server import limits
 from memoryd_server.stores.base import Due, MessageQuery, SessionQuery, StoreMisconfigured, StoreUnavailable, Tail
 from memoryd_server.stores.mongodb.database import CONNECTIONS
 from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, FORMAT, INDEXES, META, SESSIONS
-from memoryd_server.stores.mongodb.location import DRIVERS, locate
+from memoryd_server.stores.mongodb.location import locate
 from memoryd_server.stores.mongodb.openings import MAX_OPENING_BYTES
 from memoryd_server.stores.mongodb.store import MongoDBStore
 from memoryd_server.stores.records import (
@@ -28,10 +27,7 @@ from memoryd_server.stores.records import (
     Usability,
 )
 from memoryd_server.stores.registry import create_store
-from tests.databases.kind import Kind
-from tests.databases.kinds import MONGODB, MONGODB_CONCURRENT
 from tests.databases.mongodb import database_at
-from tests.databases.shared import new_database
 from tests.stores.builders import (
     BOTH,
     EVERY,
@@ -48,26 +44,13 @@ from tests.stores.builders import (
     result,
 )
 from tests.stores.mongodb_commands import Command, Recorder, unindexed, unrouted
+from tests.stores.mongodb_places import EACH_PLACE, Place, documents
 
 KEY = SessionKey("tenant", "agent", "session")
 PLENTY = 1 << 20
 
 
-@dataclass(frozen=True)
-class Place:
-    """A server, and the driver that leads to it."""
-
-    kind: Kind
-    driver: str
-
-
-PLACES = [
-    pytest.param(Place(kind, driver), marks=kind.mark, id=f"{kind.name}-{driver}")
-    for kind, driver in zip((MONGODB, MONGODB_CONCURRENT), DRIVERS, strict=True)
-]
-
-
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=EACH_PLACE)
 def place(request: pytest.FixtureRequest) -> Place:
     """Each server and each driver in turn."""
     found: Place = request.param
@@ -76,8 +59,8 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def url(place: Place) -> Iterator[str]:
-    with new_database(place.kind) as url:
-        yield f"{url.partition('?')[0]}?driver={place.driver}"
+    with place.new_database() as url:
+        yield url
 
 
 @pytest.fixture
@@ -361,16 +344,14 @@ class TestOpenings:
     async def test_holds_nothing_of_what_was_taken_away(self, opened: Session, url: str) -> None:
         """(invariant 11)"""
         await opened.commit(replaced=[message(1, content="gone")])
-        with database_at(url.partition("?")[0]) as database:
-            [document] = database[DEFAULT_PREFIX + SESSIONS].find()
+        [document] = documents(url, SESSIONS)
         assert b"message 1" not in repr(document).encode()
 
 
 class TestLargeChanges:
     async def test_a_session_carries_little_once_they_are_written_out(self, session: Session, url: str) -> None:
         await session.commit(*(message(seq, size=1 << 16, content="x" * (1 << 16)) for seq in range(1, 4)))
-        with database_at(url.partition("?")[0]) as database:
-            [document] = database[DEFAULT_PREFIX + SESSIONS].find()
+        [document] = documents(url, SESSIONS)
         assert document["redo"] is None
         assert len(await session.stored()) == 3
 

@@ -83,8 +83,9 @@ def message_of(document: Document) -> StoredMessage:
         run_id=document.get("run_id") or "",
         metadata=document.get("metadata") or "",
         extra=document.get("extra") or "",
-        created=document["created"],
-        redaction=Redaction(redaction["at"], redaction["reason"]) if redaction else None,
+        # Of the driver's own type for large integers otherwise, which nothing encodes.
+        created=int(document["created"]),
+        redaction=Redaction(int(redaction["at"]), redaction["reason"]) if redaction else None,
     )
 
 
@@ -134,7 +135,11 @@ def replacement_of(message: StoredMessage, version: int) -> Document:
 def lookup_of(document: Document) -> Lookup:
     """The look-up in a document."""
     return Lookup(
-        LookupKind(document["kind"]), document["id"], bytes(document["digest"]), document["answer"], document["created"]
+        LookupKind(document["kind"]),
+        document["id"],
+        bytes(document["digest"]),
+        document["answer"],
+        int(document["created"]),
     )
 
 
@@ -155,7 +160,7 @@ def document_of_lookup(home: str, life: int, lookup: Lookup) -> Document:
 
 def event_of(document: Document) -> Event:
     """The event in a document."""
-    fields = {name: document[name] for name in Event.__struct_fields__}
+    fields = {name: int(document[name]) for name in Event.__struct_fields__}
     return Event(**{**fields, "kind": EventKind(document["kind"])})
 
 

@@ -173,7 +173,7 @@ class Loads:
         fit = bodies_fit(newest, opening, tail.body_bytes)
         if how is _PLACES:
             known: dict[int, Entry] = {
-                each.seq: each for each in (*_pending(session), *opening) if isinstance(each, StoredMessage)
+                each.seq: each for each in (*newest, *opening) if isinstance(each, StoredMessage)
             }
             missing = [each.seq for each in (*opening, *newest) if each.seq not in known]
             known.update(await self.by_seq(session, missing, _WHOLE if fit else _BARE))
@@ -234,10 +234,10 @@ class Loads:
                 return take_opening(copied, tail)
         segments = visible_segments(record, record.first_seq, last)
         seqs = [seq for low, high in segments for seq in range(low, high + 1)]
-        read = {each.seq: each for each in (*walk.entries, *_pending(session))}
+        read = {each.seq: each for each in walk.entries}
         if how is _PLACES or not all(seq in read for seq in seqs):
             how = _BARE if how is _PLACES else how
-            read = {each.seq: each for each in _pending(session)}
+            read = {each.seq: each for each in _pending(session)}  # Unless it is written out, and others changed it.
             for segment in segments:
                 in_range = numbered_range(*session.place, *segment)
                 found = await self._database.find(HISTORY, in_range, fields=how.fields)

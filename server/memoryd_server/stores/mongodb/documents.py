@@ -160,8 +160,8 @@ def document_of_lookup(home: str, life: int, lookup: Lookup) -> Document:
 
 def event_of(document: Document) -> Event:
     """The event in a document."""
-    fields = {name: int(document[name]) for name in Event.__struct_fields__}
-    return Event(**{**fields, "kind": EventKind(document["kind"])})
+    number, _, *values = (document[name] for name in Event.__struct_fields__)
+    return Event(number, EventKind(document["kind"]), *values)
 
 
 def document_of_event(home: str, life: int, event: Event) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Final
@@ -30,6 +31,12 @@ from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
 
 PAGE: Final = 50
 """Leftovers, or names, that are looked at together."""
+
+AT_ONCE: Final = 8
+"""Homes of which something is deleted at the same time."""
+
+LEAST_SHARE: Final = 50
+"""Rows that may be deleted of each of them then."""
 
 ADOPTION_SECONDS: Final = 60
 """How long after a staging was claimed its session may be born: longer than any call lasts."""
@@ -141,23 +148,25 @@ class Leftovers:
     async def sweep(self, now: int, limit: int) -> Deleted:
         """See `HistoryStore.sweep`."""
         deleted = Deleted()
+        later = await self._later()
         await self._settle_all({"ended_due": {"$lte": now}})
         due = {"due": {"$lte": now}}
         while not deleted.total and (found := await self._database.find(LEFTOVERS, due, order=_BY_DUE, limit=PAGE)):
-            deleted += await self._delete_all(found, now, limit)
+            deleted += await self._delete_all(found, later, limit)
         if deleted.total < limit:
             deleted += await self._delete_old_events(now - limits.EVENT_SECONDS * _MICROSECONDS, limit - deleted.total)
         old = {"died_at": {"$lt": now - limits.LOOKUP_SECONDS * _MICROSECONDS}}
         if deleted.total < limit:
             for name in await self._database.find(SESSIONS, old, fields=("_id", "home"), limit=PAGE):
                 if deleted.total < limit:
-                    deleted += await self._forget_name(name["_id"], now, limit - deleted.total)
+                    deleted += await self._forget_name(name["_id"], later, limit - deleted.total)
         return deleted
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
         """See `HistoryStore.erase`."""
         deleted = Deleted()
-        now = await self._clock.now()
+        later = await self._later()
+        now = later - limits.PURGE_DELAY_SECONDS * _MICROSECONDS
         await self._settle_all({"tenant": tenant, "ended_user": user_id})
         of_user = {"tenant": tenant, "user_id": user_id}
         while not deleted.total:
@@ -166,25 +175,45 @@ class Leftovers:
             found = [each for each in found if each["kind"] != LeftoverKind.ADOPTED or each["due"] <= now]
             if not found:
                 break
-            deleted += await self._delete_all(found, now, limit, forgets=True)
+            deleted += await self._delete_all(found, later, limit, forgets=True)
         return deleted
+
+    async def _later(self) -> int:
+        return await self._clock.now() + limits.PURGE_DELAY_SECONDS * _MICROSECONDS
 
     async def _settle_all(self, filter: Document) -> None:
         fields = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
         while found := await self._database.find(SESSIONS, filter, fields=fields, limit=PAGE):
-            for document in found:
-                await self._settle(document)
+            await asyncio.gather(*map(self._settle, found))
 
-    async def _delete_all(self, found: Sequence[Document], now: int, limit: int, *, forgets: bool = False) -> Deleted:
-        deleted = Deleted()
+    async def _delete_all(self, found: Sequence[Document], later: int, limit: int, *, forgets: bool = False) -> Deleted:
+        """Deletes of some leftovers, of several at once where the limit leaves each a share."""
+        by_home: dict[str, list[Document]] = {}
         for leftover in found:
-            if deleted.total < limit:
-                deleted += await self._delete(leftover, now, limit - deleted.total, forgets=forgets)
+            by_home.setdefault(leftover["home"], []).append(leftover)
+        homes = list(by_home.values())
+        at_once = max(1, min(AT_ONCE, limit // LEAST_SHARE))
+        deleted = Deleted()
+        for start in range(0, len(homes), at_once):
+            if deleted.total >= limit:
+                break
+            share = max(1, (limit - deleted.total) // at_once)
+            some = homes[start : start + at_once]
+            for each in await asyncio.gather(*(self._delete_each(of, later, share, forgets) for of in some)):
+                deleted += each
         return deleted
 
-    async def _delete(self, leftover: Document, now: int, limit: int, *, forgets: bool) -> Deleted:
+    async def _delete_each(self, of_home: Sequence[Document], later: int, limit: int, forgets: bool) -> Deleted:
+        """One after the other, so that the last of a name's lives is known as that."""
+        deleted = Deleted()
+        for leftover in of_home:
+            if deleted.total < limit:
+                deleted += await self._delete(leftover, later, limit - deleted.total, forgets=forgets)
+        return deleted
+
+    async def _delete(self, leftover: Document, later: int, limit: int, *, forgets: bool) -> Deleted:
         """Deletes of a dead life or a staging; with `forgets`, look-ups of the life too, and with the last of the dead
-        lives a dead name.
+        lives a dead name. `later`: when nobody can be writing any more.
         """
         kind, same = leftover["kind"], {"_id": leftover["_id"], "kind": leftover["kind"]}
         if kind == LeftoverKind.ADOPTED and await self._is_adopted(leftover):
@@ -210,11 +239,10 @@ class Leftovers:
         if kind == LeftoverKind.ASHES:
             await self._database.delete(LEFTOVERS, same)
             return deleted
-        later = await self._clock.now() + limits.PURGE_DELAY_SECONDS * _MICROSECONDS
         ashes = {**_NOBODYS, "kind": int(LeftoverKind.ASHES), "due": later}
         await self._database.update(LEFTOVERS, same, {"$set": ashes})
         if leftover["session"] is not None and kind in (LeftoverKind.LIFE, LeftoverKind.SWEPT):
-            deleted += await self._forget_name(leftover["session"], now, limit - deleted.total, erases=False)
+            deleted += await self._forget_name(leftover["session"], later, limit - deleted.total, erases=False)
         return deleted
 
     async def _is_adopted(self, leftover: Document) -> bool:
@@ -222,7 +250,7 @@ class Leftovers:
         named = {"_id": leftover["session"], "home": leftover["home"]}
         return await self._database.find_one(SESSIONS, named, fields=("home",)) is not None
 
-    async def _forget_name(self, id_: str, now: int, limit: int, *, erases: bool = True) -> Deleted:
+    async def _forget_name(self, id_: str, later: int, limit: int, *, erases: bool = True) -> Deleted:
         """Deletes a name, unless it lives, once nothing of its lives is left; with `erases`, what is left of them
         first.
         """
@@ -235,7 +263,7 @@ class Leftovers:
         lives = await self._database.find(LEFTOVERS, leftover_range(name["home"]), order=_BY_ID, limit=PAGE)
         lives = [life for life in lives if life["kind"] != LeftoverKind.ASHES]
         if lives:
-            return deleted if not erases else await self._delete_all(lives, now, limit, forgets=True)
+            return deleted if not erases else await self._delete_all(lives, later, limit, forgets=True)
         await self._agents.see(name["tenant"], name["agent"])
         same = {"_id": id_, "home": name["home"], "life": name["life"], "incarnation": None}
         return Deleted(sessions=await self._database.delete(SESSIONS, same))

@@ -14,13 +14,13 @@ import pytest
 
 from memoryd_server import limits
 from memoryd_server.engine import changes, committer, replay, tokens
-from memoryd_server.engine.changes import SessionUpdate, TokenizerDiffers
+from memoryd_server.engine.changes import SessionSettings, SessionUpdate, TokenizerDiffers
 from memoryd_server.engine.committer import LAST_WORD_SECONDS, Committer
 from memoryd_server.engine.content import Part, decode_parts
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.stores.base import Change, Outcome, StoreUnavailable
-from memoryd_server.stores.records import LookupKind, Record, SessionKey, StoredMessage
+from memoryd_server.stores.records import LookupKind, Record, SessionKey, StoredMessage, replace
 from tests.engine import reference
 from tests.engine.faulty_store import FaultyStore, Gate, failing
 from tests.engine.messages import KEY, calls, results, system, user
@@ -66,6 +66,16 @@ class Server:
     async def clear(self) -> int:
         (count,) = await self.committer.run(KEY, lambda record, _: changes.plan_clear(record, KEY, TIME))
         return count
+
+    async def give_birth(self) -> int:
+        """Begins a session where there is none. Returns: how many messages there are, in it or in another."""
+
+        def plan(record: Record | None, _: object) -> tuple[Change | None, int]:
+            if record is not None:
+                return None, record.messages
+            return Change(KEY, None, replace(changes.birth(SessionSettings(), tokens.ESTIMATE, TIME), version=1)), 0
+
+        return await self.committer.run(KEY, plan, unborn=True)
 
     def another(self) -> Server:
         """Another server process on the same data."""
@@ -217,6 +227,21 @@ class TestSharedCommits:
         stored = [message.seq for key in keys for message in await server.stored(key)]
         assert len(stored) == 200
         assert server.committer.stats.conflicts == 0
+
+
+class TestUnborn:
+    async def test_a_session_that_is_known_not_to_be_there_is_born_without_a_read(self) -> None:
+        server = Server()
+        await server.give_birth()
+        assert (server.store.loads, len(await server.stored())) == (0, 0)
+        assert await server.store.store.load(KEY) is not None
+
+    async def test_one_that_came_after_all_is_read_before_the_answer(self) -> None:
+        """What its caller saw is true no more (design section 5)."""
+        server = Server()
+        await server.another().append(user("hi"))
+        assert await server.give_birth() == 1
+        assert server.store.loads == 1
 
 
 class TestOtherServers:

@@ -2,9 +2,10 @@
 
     python keeper.py DIRECTORY END_SIGNAL OWNER -- MAKE… -- SERVE…
 
-The holder may end in any way, killed included: then the server ends at once, and DIRECTORY is removed. When the server
-ends otherwise, so does the keeper, and the data stays. MAKE runs first where DIRECTORY holds no data yet. Both run as
-OWNER, where one is given. Standard output tells the process id of the server.
+The holder may end in any way, killed included: then the server ends at once, and DIRECTORY is removed, as is the one
+that it is in when that is empty then. When the server ends otherwise, so does the keeper, and the data stays. MAKE runs
+first where DIRECTORY holds no data yet. Both run as OWNER, where one is given. Standard output tells the process id of
+the server.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import select
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +57,9 @@ def keep(directory: Path, end_signal: int, owner: str, make: list[str], serve: l
             server.stdout.read()
             server.wait()
             shutil.rmtree(directory, ignore_errors=True)
+            # The last of several nodes leaves nothing in there.
+            with suppress(OSError):
+                directory.parent.rmdir()
             return 0
 
 

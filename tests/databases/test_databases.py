@@ -148,17 +148,18 @@ class TestAServerOfATestsOwn:
         program = (
             "import sys; from tests.databases import kinds, servers\n"
             f"with servers.OwnServer(kinds.{kind.name.upper()}) as server:\n"
-            "    print(server.url(''), flush=True); sys.stdin.read()"
+            "    print(server.url(''), server.nodes[0].directory.parent, flush=True); sys.stdin.read()"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         with process:
             assert process.stdout is not None
-            url = process.stdout.readline().strip()
+            url, directory = process.stdout.readline().split()
             assert answers(url)
             process.kill()
         until(lambda: not answers(url))
+        until(lambda: not Path(directory).exists())
 
 
 class TestAClusterOfATestsOwn:

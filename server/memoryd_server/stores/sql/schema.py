@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
 
-REVISION: Final = "0002"
+REVISION: Final = "0003"
 """The newest migration: a database at this revision is opened without looking at the migrations."""
 
 REVISION_TABLE: Final = "memoryd_schema"

@@ -323,6 +323,17 @@ class TestServerEndsInALife:
                 assert documents(url, HISTORY) == []
             assert documents(url, LEFTOVERS) == []
 
+    async def test_as_a_staging_is_erased_in_steps(self, url: str) -> None:
+        """A step's server may end: the next one finds what is left, and sweeps need not help."""
+        async with server(url) as store:
+            due = await store.now() + 3_600_000_000
+            staging = await store.begin_staging("tenant", USER, due)
+            await store.stage(staging, [message(seq) for seq in range(1, 11)], [lookup("a")], due)
+            assert (await store.erase("tenant", USER, 3)).messages == 3
+            assert await store.sweep(await store.now() + limits.PURGE_DELAY_SECONDS * 1_000_000, 100) == Deleted()
+            assert await erased(store, USER, limit=3) == Deleted(messages=7, lookups=1)
+        assert documents(url, HISTORY) == []
+
     @pytest.mark.parametrize("commands", range(3))
     async def test_as_a_staging_is_added_to(self, url: str, commands: int) -> None:
         """What was added in part does not become a session's."""

@@ -140,7 +140,7 @@ class Leftovers:
 
     async def _abandon(self, filter: Document, due: int) -> bool:
         """Lets nobody add to a staging any more, nor make a session of it."""
-        abandoned = {**_NOBODYS, "kind": int(LeftoverKind.ABANDONED), "due": due}
+        abandoned = {"kind": int(LeftoverKind.ABANDONED), "due": due}
         return bool(await self._database.update(LEFTOVERS, filter, {"$set": abandoned}))
 
     # Deleting
@@ -220,7 +220,7 @@ class Leftovers:
             await self._database.delete(LEFTOVERS, same)
             return Deleted()
         if kind in (LeftoverKind.STAGING, LeftoverKind.ADOPTED):
-            if not await self._abandon(same, due=0):
+            if not await self._abandon(same, due=leftover["due"]):
                 return Deleted()
             kind, same = LeftoverKind.ABANDONED, {**same, "kind": int(LeftoverKind.ABANDONED)}
         home, life = leftover["home"], leftover["life"]

@@ -58,6 +58,11 @@ pytest: test-deps  ## Run the tests alone; ARGS="tests/stores -k order" runs som
 	$(call heading,Tests)
 	$(BIN)/pytest $(or $(ARGS),-n auto)
 
+.PHONY: test-pymongo
+test-pymongo: test-deps  ## Run the tests of MongoDB by PyMongo's own asynchronous client instead of Motor
+	$(call heading,Tests on PyMongo)
+	MEMORYD_TEST_MONGODB_DRIVER=pymongo $(BIN)/pytest $(or $(ARGS),-n auto -m 'mongodb or mongodb_concurrent')
+
 .PHONY: bench
 bench: $(INSTALLED)  ## Measure; STORE=sqlite OP=load_window_20 measures a part
 	$(BIN)/python -m tests.bench $(if $(STORE),--store $(STORE)) $(if $(OP),--op $(OP))

@@ -3,6 +3,8 @@ other, each of which does what the other cannot."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,9 @@ Document = dict[str, Any]
 TOOLS: Final = Path(__file__).parents[2] / "build" / "tools"
 """Where `make test-deps` puts what it builds."""
 
+DRIVER: Final = os.environ.get("MEMORYD_TEST_MONGODB_DRIVER", "")
+"""By which the stores under test reach their database, if it is not the one that they take by themselves."""
+
 _ANSWER_MS: Final = 2_000
 """How long a server may take to say that it is there."""
 
@@ -38,7 +43,9 @@ class _MongoDB(Kind):
         return f"mongodb://127.0.0.1:{ports[0]}/"
 
     def database_url(self, server: str, database: str) -> str:
-        return urlsplit(server)._replace(path=f"/{database}").geturl()
+        parts = urlsplit(server)
+        options = [*([parts.query] if parts.query else []), *([f"driver={DRIVER}"] if DRIVER else [])]
+        return parts._replace(path=f"/{database}", query="&".join(options)).geturl()
 
     def answers(self, server: str) -> bool:
         # The driver would try for as long as it may.
@@ -116,4 +123,5 @@ def database_at(url: str) -> Iterator[Database[Document]]:
 
 
 def _connected(url: str, **options: Any) -> MongoClient[Document]:
-    return MongoClient(url, **options)
+    # Without the store's own option, which comes last.
+    return MongoClient(re.sub(r"[?&]driver=\w+$", "", url), **options)

@@ -15,8 +15,9 @@ _OF_THE_DRIVER: Final = frozenset({"hello", "isMaster", "ismaster", "ping", "end
 _OF_OPENING: Final = frozenset({"createIndexes", "listIndexes"})
 
 _PASSED_OVER: Final = {
-    # Of a group, which is short: the versions that must be older, and a part of it.
-    HISTORY: {"seq", "turned"},
+    # Of a group, which is short: the versions that must be older, and a part of it. Of a range of seqs, which the
+    # engine bounds: what a page is asked for.
+    HISTORY: {"seq", "turned", "role", "run_id", "created"},
     # Of a user's sessions, which are few.
     SESSIONS: {"agent"},
 }

@@ -50,15 +50,22 @@ INDEXES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "ended": ("ended_due",),
         "ended_of_user": ("tenant", "ended_user"),
     },
-    # It ends with what walks over tokens and sizes ask for, so that they read no document.
-    HISTORY: {READING_ORDER: ("home", "life", "pile", "head", "position", "seq", "tokens", "size")},
-    EVENTS: {"by_age": ("created",)},
+    # The first ends with what walks over tokens and sizes ask for, so that they read no document.
+    HISTORY: {
+        READING_ORDER: ("home", "life", "pile", "head", "position", "seq", "tokens", "size"),
+        "by_seq": ("home", "life", "seq"),
+    },
+    EVENTS: {"by_number": ("home", "life", "number"), "by_age": ("created",)},
     AGENTS: {"of_tenant": ("tenant", "agent")},
-    LEFTOVERS: {"due": ("due",), "of_user": ("tenant", "user_id")},
+    LEFTOVERS: {"due": ("due",), "of_user": ("tenant", "user_id"), "of_home": ("home",)},
     LEASES: {},
     META: {},
 }
 """By collection and name, all ascending; each collection has the one on `_id` besides."""
+
+
+NUMBERS: Final = {HISTORY: "seq", EVENTS: "number"}
+"""What the documents of a life are counted by."""
 
 
 class Pile(IntEnum):
@@ -98,14 +105,13 @@ def session_id(key: SessionKey) -> str:
 
 
 def numbered_id(home: str, life: int, number: int) -> str:
-    """The `_id` of a message or an event. They sort by number, no digit of which is a letter of `lookup_id`."""
+    """The `_id` of a message or an event."""
     return f"{home}:{life:08x}:{number:016x}"
 
 
-def numbered_range(home: str, life: int, low: int = 0, high: int = _LAST_NUMBER) -> dict[str, Any]:
-    """The filter for the documents of a life with numbers in a range, both ends included."""
-    low, high = max(low, 0), min(high, _LAST_NUMBER)
-    return {"home": home, "_id": {"$gte": numbered_id(home, life, low), "$lte": numbered_id(home, life, high)}}
+def numbered_range(collection: str, home: str, life: int, low: int = 0, high: int = _LAST_NUMBER) -> dict[str, Any]:
+    """The filter for the messages or events of a life with numbers in a range, both ends included."""
+    return {"home": home, "life": life, NUMBERS[collection]: {"$gte": low, "$lte": min(high, _LAST_NUMBER)}}
 
 
 def lookup_id(home: str, kind: LookupKind, id_: str) -> str:
@@ -121,11 +127,6 @@ def lookup_range(home: str, after: str) -> dict[str, Any]:
 def leftover_id(home: str, life: int) -> str:
     """The `_id` of a leftover."""
     return f"{home}:{life:08x}"
-
-
-def leftover_range(home: str) -> dict[str, Any]:
-    """The filter for the leftovers of a home."""
-    return {"_id": {"$gte": f"{home}:", "$lt": f"{home};"}}
 
 
 def agent_id(tenant: str, agent: str) -> str:

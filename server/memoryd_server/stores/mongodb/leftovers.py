@@ -19,11 +19,11 @@ from memoryd_server.stores.mongodb.layout import (
     FIRST_LIFE,
     HISTORY,
     LEFTOVERS,
+    NUMBERS,
     SESSIONS,
     LeftoverKind,
     Pile,
     leftover_id,
-    leftover_range,
     numbered_range,
     session_id,
 )
@@ -43,7 +43,6 @@ ADOPTION_SECONDS: Final = 60
 
 _MICROSECONDS: Final = 1_000_000
 _IDS: Final = ("_id",)
-_BY_ID: Final = (("_id", 1),)
 _BY_DUE: Final = (("due", 1),)
 _BY_AGE: Final = (("created", 1),)
 _LOST: Final = "The copy was abandoned for too long, or its user was erased."
@@ -260,7 +259,7 @@ class Leftovers:
             return Deleted()
         await self._settle(name)
         deleted = Deleted()
-        lives = await self._database.find(LEFTOVERS, leftover_range(name["home"]), order=_BY_ID, limit=PAGE)
+        lives = await self._database.find(LEFTOVERS, {"home": name["home"]}, limit=PAGE)
         lives = [life for life in lives if life["kind"] != LeftoverKind.ASHES]
         if lives:
             return deleted if not erases else await self._delete_all(lives, later, limit, forgets=True)
@@ -283,12 +282,12 @@ class Leftovers:
 
         The order is what `loads` tells a session by that ends while it is read.
         """
-        in_range = numbered_range(home, life, low, high)
-        found = await self._database.find(collection, in_range, fields=_IDS, order=_BY_ID, limit=limit)
+        number = NUMBERS[collection]
+        in_range = numbered_range(collection, home, life, low, high)
+        found = await self._database.find(collection, in_range, fields=(number,), order=((number, 1),), limit=limit)
         if not found:
             return 0
-        in_range["_id"]["$lte"] = found[-1]["_id"]
-        return await self._database.delete(collection, in_range)
+        return await self._database.delete(collection, numbered_range(collection, home, life, low, found[-1][number]))
 
     async def _delete_lookups(self, home: str, life: int, limit: int) -> int:
         of_life = {"home": home, "life": life, "pile": int(Pile.LOOKUP)}

@@ -239,7 +239,7 @@ class Loads:
             how = _BARE if how is _PLACES else how
             read = {each.seq: each for each in _pending(session)}  # Unless it is written out, and others changed it.
             for segment in segments:
-                in_range = numbered_range(*session.place, *segment)
+                in_range = numbered_range(HISTORY, *session.place, *segment)
                 found = await self._database.find(HISTORY, in_range, fields=how.fields)
                 check_stamps(session, found)
                 read.update((entry.seq, entry) for entry in map(how.build, found))

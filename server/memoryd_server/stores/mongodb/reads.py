@@ -51,7 +51,9 @@ from memoryd_server.stores.walk import take_page, visibility, visible_segments
 _CHANGING: Final = "The session changed again and again while it was read. Repeat the call."
 _KEY_FIELDS: Final = ("tenant", "agent", "session_id")
 _BY_ID: Final = (("_id", 1),)
-_BY_ID_BACKWARDS: Final = (("_id", DESCENDING),)
+_BY_NUMBER: Final = (("number", 1),)
+_BY_SEQ: Final = (("seq", 1),)
+_BY_SEQ_BACKWARDS: Final = (("seq", DESCENDING),)
 _NEWEST_FIRST: Final = (("activity", DESCENDING), ("home", DESCENDING))
 
 Answer = TypeVar("Answer")
@@ -104,7 +106,7 @@ class Reads:
             entries: list[Entry] = []
             for segment in reversed(visible_segments(session.record, from_seq, to_seq)):
                 if len(entries) < limit:
-                    in_range = numbered_range(*session.place, *segment)
+                    in_range = numbered_range(HISTORY, *session.place, *segment)
                     left = limit - len(entries)
                     found = await self._find(session, in_range, UNDOABLE_ENTRY_FIELDS, left, descending=True)
                     entries += map(entry_of, found)
@@ -116,8 +118,8 @@ class Reads:
         """See `HistoryStore.list_events`."""
 
         async def answer(session: Session) -> EventPage:
-            in_range = numbered_range(*session.place, after + 1, session.version)
-            found = await self._database.find(EVENTS, in_range, order=_BY_ID, limit=limit)
+            in_range = numbered_range(EVENTS, *session.place, after + 1, session.version)
+            found = await self._database.find(EVENTS, in_range, order=_BY_NUMBER, limit=limit)
             events: list[Event] = list(map(event_of, found))
             return EventPage(session.record, events)
 
@@ -222,14 +224,14 @@ class Reads:
         for segment in segments:
             left = query.limit + 1 - len(found)
             if left > 0:
-                wanted = {**numbered_range(*session.place, *segment), **conditions}
+                wanted = {**numbered_range(HISTORY, *session.place, *segment), **conditions}
                 found += await self._find(session, wanted, fields, left, descending=query.descending)
         return found
 
     async def _find(
         self, session: Session, filter: Document, fields: Sequence[str], limit: int, *, descending: bool
     ) -> list[Document]:
-        order = _BY_ID_BACKWARDS if descending else _BY_ID
+        order = _BY_SEQ_BACKWARDS if descending else _BY_SEQ
         found = await self._database.find(HISTORY, filter, fields=fields, order=order, limit=limit)
         check_stamps(session, found)
         return found

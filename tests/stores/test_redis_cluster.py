@@ -18,8 +18,8 @@ from memoryd_server.stores.base import (
     Tail,
 )
 from memoryd_server.stores.records import LookupKind, SessionKey, Usability
+from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.keys import Keys
-from memoryd_server.stores.redis.nodes import Cluster
 from memoryd_server.stores.redis.stagings import PART
 from memoryd_server.stores.redis.store import RedisStore
 from tests.databases.cluster import OwnCluster

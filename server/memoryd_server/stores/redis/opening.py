@@ -5,10 +5,13 @@ from __future__ import annotations
 import ssl
 from typing import Any, Final
 
+from redis.exceptions import ResponseError
+
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.redis import durability
-from memoryd_server.stores.redis.errors import FAILURES, code_of
-from memoryd_server.stores.redis.nodes import Cluster, Node, Nodes, SingleServer
+from memoryd_server.stores.redis.cluster import Cluster
+from memoryd_server.stores.redis.errors import FAILURES
+from memoryd_server.stores.redis.nodes import Node, Nodes, SingleServer
 from memoryd_server.stores.redis.scripts import Value
 from memoryd_server.stores.redis.url import Target, tls_context
 
@@ -85,8 +88,16 @@ def check(target: Target, info: dict[str, str]) -> None:
 
 async def risk_of(target: Target, nodes: Nodes) -> str:
     """Why what was answered may be lost, and what to do; "" when it may not. Raises: FAILURES."""
-    addresses = nodes.primaries() if isinstance(nodes, Cluster) else target.addresses
-    risks = {durability.risk_of(await _settings(nodes.node(address))) for address in addresses}
+    if not isinstance(nodes, Cluster):
+        return durability.risk_of(await _settings(nodes.node(target.addresses[0])))
+    risks = set()
+    for address in nodes.known():
+        try:
+            risks.add(durability.risk_of(await _settings(nodes.node(address))))
+        except FAILURES:
+            # A replica that is away is asked by the server that starts next.
+            if address in nodes.primaries():
+                raise
     return " ".join(sorted(risks)).strip()
 
 
@@ -95,9 +106,7 @@ async def _settings(node: Node) -> dict[str, str | None]:
     for name in durability.SETTINGS:
         try:
             reply = await _ask(node, "CONFIG", "GET", name)
-        except FAILURES as error:
-            if code_of(error) == "" or not isinstance(error, Exception):
-                raise
+        except ResponseError:
             reply = []
         settings[name] = reply[1].decode() if len(reply) == 2 else None
     if None in settings.values():

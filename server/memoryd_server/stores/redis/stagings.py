@@ -10,9 +10,10 @@ from typing import Final
 from memoryd_server.stores.base import Change, Committed, Lost, Outcome, StagingLost
 from memoryd_server.stores.records import Lookup, StoredMessage
 from memoryd_server.stores.redis.changes import commit_call, lookups_of, messages_of, outcomes_of
+from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.keys import Keys, StagingName
 from memoryd_server.stores.redis.members import number, of_user
-from memoryd_server.stores.redis.nodes import Cluster, Nodes
+from memoryd_server.stores.redis.nodes import Nodes
 from memoryd_server.stores.redis.scripts import BEGIN_STAGING, CLAIM, STAGE, STAGED, UNSTAGE, Value
 
 NAME_BYTES: Final = 16

@@ -43,13 +43,14 @@ from memoryd_server.stores.records import (
 )
 from memoryd_server.stores.redis.agents import Agents
 from memoryd_server.stores.redis.changes import commit_call, outcomes_of
+from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.deletion import Deletion
 from memoryd_server.stores.redis.durability import CLUSTER_RISK
 from memoryd_server.stores.redis.errors import FAILURES, unopenable
 from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, Keys, parted
 from memoryd_server.stores.redis.members import DUE, listing, number
 from memoryd_server.stores.redis.merging import first_members
-from memoryd_server.stores.redis.nodes import Cluster, Nodes, SingleServer
+from memoryd_server.stores.redis.nodes import Nodes, SingleServer
 from memoryd_server.stores.redis.opening import find_nodes, risk_of
 from memoryd_server.stores.redis.reads import Reads
 from memoryd_server.stores.redis.scripts import CONFIRM, LEASE, PROBE, PURGE, Call, command

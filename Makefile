@@ -67,6 +67,12 @@ test-pymongo: test-deps  ## Run the tests of MongoDB by PyMongo's own asynchrono
 bench: $(INSTALLED)  ## Measure; STORE=sqlite OP=load_window_20 measures a part
 	$(BIN)/python -m tests.bench $(if $(STORE),--store $(STORE)) $(if $(OP),--op $(OP))
 
+# sumy is there to be compared with, and for nothing else.
+.PHONY: summary-quality
+summary-quality: $(INSTALLED)  ## Measure what summaries keep; ARGS=--show shows some
+	@[ -d build/tools/sumy ] || $(BIN)/uv pip install --quiet --python $(BIN)/python --target build/tools/sumy 'sumy[lexrank]'
+	@PYTHONPATH=build/tools/sumy $(BIN)/python -m tests.summarizers.quality $(ARGS)
+
 ##@ The API
 
 .PHONY: gen

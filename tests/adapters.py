@@ -55,16 +55,13 @@ SQL_ADAPTERS: Final = (
     on_database("postgresql", POSTGRESQL),
     on_database("mysql", MARIADB),
 )
-IN_THE_MAKING: Final = (
-    on_database("mongodb", MONGODB),
-    on_database("mongodb", MONGODB_CONCURRENT),
-)
-"""Those that join the adapters as soon as they pass."""
 ADAPTERS: Final = (
     Adapter("in_memory", "in_memory", lambda _: nullcontext("memory://"), shared=False),
     *SQL_ADAPTERS,
     on_database("redis", REDIS),
     on_database("redis", REDIS_CLUSTER),
+    on_database("mongodb", MONGODB),
+    on_database("mongodb", MONGODB_CONCURRENT),
 )
 
 
@@ -84,3 +81,11 @@ EACH_ATOMIC_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapt
 """For tests of several callers of one server."""
 EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared and adapter.is_atomic)
 """For tests in which several servers have one database, or one server ends in the middle of something."""
+
+EACH_SERVED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.type != "mongodb")
+"""For tests behind a server that they share. The servers that stand in for MongoDB go through whole collections, so that
+what one test leaves makes the next ones slower than calls may be: they are for the tests of stores."""
+EACH_SERVED_SHARED_ADAPTER: Final = parameters(
+    adapter for adapter in ADAPTERS if adapter.shared and adapter.type != "mongodb"
+)
+"""Likewise where several servers have one database, or one server ends in the middle of something."""

@@ -19,7 +19,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
-from tests.adapters import EACH_SHARED_ADAPTER, Adapter
+from tests.adapters import EACH_SERVED_SHARED_ADAPTER, Adapter
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.database_scan import Contents, size_of
@@ -45,7 +45,7 @@ class Database:
     start: Callable[[], ServerProcess]
 
 
-@pytest.fixture(params=EACH_SHARED_ADAPTER)
+@pytest.fixture(params=EACH_SERVED_SHARED_ADAPTER)
 def database(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Iterator[Database]:
     """An empty database of each adapter that has one."""
     adapter: Adapter = request.param

@@ -14,7 +14,7 @@ from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
-from tests.adapters import EACH_ADAPTER
+from tests.adapters import EACH_SERVED_ADAPTER
 from tests.conftest import ServerOn
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, refused, seqs, text
@@ -53,7 +53,7 @@ def _long_messages() -> Iterator[Message]:
         yield Message(role=user("").role, content=(Text(long_text(number)),), run_id=run_id)
 
 
-@pytest.fixture(params=EACH_ADAPTER)
+@pytest.fixture(params=EACH_SERVED_ADAPTER)
 def long_server(request: pytest.FixtureRequest, long_server_on: Callable[[str], str]) -> str:
     """The address of such a server on each adapter in turn."""
     return long_server_on(request.param.name)

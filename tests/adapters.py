@@ -83,8 +83,8 @@ EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapt
 """For tests in which several servers have one database, or one server ends in the middle of something."""
 
 EACH_SERVED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.type != "mongodb")
-"""For tests behind a server that they share. The servers that stand in for MongoDB go through whole collections, so that
-what one test leaves makes the next ones slower than calls may be: they are for the tests of stores."""
+"""For tests behind a server that they share. The servers that stand in for MongoDB go through whole collections, so
+that what one test leaves makes the next ones slower than calls may be: they are for the tests of stores."""
 EACH_SERVED_SHARED_ADAPTER: Final = parameters(
     adapter for adapter in ADAPTERS if adapter.shared and adapter.type != "mongodb"
 )

@@ -11,8 +11,8 @@ SETTINGS: Final = tuple(_SAFE)
 
 CLUSTER_RISK: Final = (
     "A change is answered when one replica has it, too. It can still be lost when its node fails and another replica "
-    "than that one takes its place: give each node one replica, or the store's URL as many `replicas` as each node "
-    "has. For a moment a read may answer what was before, when a node does not know yet that it was replaced."
+    "than that one takes its place: give each node one replica, or the store's URL as many `replicas` as a node has. "
+    "For a moment a read may answer what was before, when a node does not know yet that it was replaced."
 )
 
 

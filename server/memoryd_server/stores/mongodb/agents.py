@@ -28,6 +28,7 @@ class Agents:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._added: OrderedDict[str, None] = OrderedDict()
+        self._seen: OrderedDict[str, None] = OrderedDict()
 
     async def add(self, tenant: str, agent: str) -> None:
         """Writes an agent's document, for a session that is about to be born."""
@@ -36,9 +37,7 @@ class Agents:
             return
         fields = {"tenant": tenant, "agent": agent, **fields_of_agent(AgentRecord(tenant, agent)), "seen": False}
         await self._database.keep(AGENTS, {"_id": name}, fields)
-        self._added[name] = None
-        if len(self._added) > REMEMBERED:
-            self._added.popitem(last=False)
+        _remember(self._added, name)
 
     async def load(self, tenant: str, agent: str) -> AgentRecord | None:
         """See `AgentStore.load_agent`."""
@@ -85,7 +84,10 @@ class Agents:
 
     async def see(self, tenant: str, agent: str) -> None:
         """Notes that an agent has had a session: before the last trace of that goes."""
-        await self._database.update(AGENTS, {"_id": agent_id(tenant, agent)}, {"$set": {"seen": True}})
+        name = agent_id(tenant, agent)
+        if name not in self._seen:
+            await self._database.update(AGENTS, {"_id": name}, {"$set": {"seen": True}})
+            _remember(self._seen, name)
 
     async def _is_there(self, document: Document) -> bool:
         if document["seen"]:
@@ -95,3 +97,9 @@ class Agents:
             return False
         await self.see(**of_agent)
         return True
+
+
+def _remember(names: OrderedDict[str, None], name: str) -> None:
+    names[name] = None
+    if len(names) > REMEMBERED:
+        names.popitem(last=False)

@@ -124,7 +124,7 @@ class Commits:
             ):
                 outcome = Conflict(found.record if isinstance(found, Session) else None)
             else:
-                outcome = await self._change(possible.changes, settled)
+                outcome = await self._change(possible.changes, settled, found if isinstance(found, Session) else None)
             if isinstance(outcome, Committed):
                 return [*(Committed() for _ in possible.changes), *refusals]
             if outcome is not None:
@@ -152,7 +152,7 @@ class Commits:
         found = await self._database.find(HISTORY, {"home": place.home, "_id": {"$in": ids}})
         return {(each.kind, each.id): each for each in map(lookup_of, found)}
 
-    async def _change(self, run: Sequence[Change], settled: Settled) -> Committed | None:
+    async def _change(self, run: Sequence[Change], settled: Settled, found: Session | None) -> Committed | None:
         """Changes a living session. None when it is not in the expected state any more."""
         first, last = run[0], run[-1]
         previous = first.previous
@@ -163,12 +163,14 @@ class Commits:
             "version": settled.version,
         }
         place = settled.place
+        ended: Document = {}
         if last.record is not None and last.record.incarnation == settled.incarnation:
             update = _update(run, {}, opening_update(previous, run))
         else:
-            await self._leftovers.settle(first.key)
+            if found is None or found.tells_of_another:
+                await self._leftovers.settle(first.key)
             now = await self._clock.now()
-            ended: Document = {
+            ended = {
                 "ended_life": place.life,
                 "ended_user": previous.user_id or None,
                 "ended_due": now + limits.PURGE_DELAY_SECONDS * _MICROSECONDS + 1,
@@ -181,7 +183,7 @@ class Commits:
             same["ended_life"] = None
         if not await self._database.update(SESSIONS, same, update):
             return None
-        await self._follow(run, place)
+        await self._follow(run, place, ended)
         return Committed()
 
     async def _be_born(self, run: Sequence[Change], name: DeadName | None) -> Outcome | None:
@@ -231,8 +233,10 @@ class Commits:
             await self._leftovers.forget_adopted(change.staging)
         return outcome
 
-    async def _follow(self, run: Sequence[Change], place: Place) -> None:
-        """What comes behind the compare-and-set. It is the commit's end: what fails here, the next one makes up for."""
+    async def _follow(self, run: Sequence[Change], place: Place, ended: Document | None = None) -> None:
+        """What comes behind the compare-and-set, which told of a life that `ended`. It is the commit's end: what fails
+        here, the next one makes up for.
+        """
         key, record = run[0].key, run[-1].record
         self._sessions.forget(key)
         parts = [part_of(change) for change in run if change.record is not None]
@@ -243,8 +247,8 @@ class Commits:
                 self._sessions.remember(key, settled)
                 if sum(message.size for part in parts for message in part.messages) > LIGHT_BYTES:
                     await self._sessions.lighten(key, settled)
-            if record is None or (run[0].previous and run[0].previous.incarnation != record.incarnation):
-                await self._leftovers.settle(key)
+            if ended:
+                await self._leftovers.settle_ended(key, place.home, ended)
         except StoreUnavailable as error:
             _log.info("a change is committed and not yet written out: %s", error)
 

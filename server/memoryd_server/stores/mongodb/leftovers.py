@@ -46,6 +46,7 @@ _IDS: Final = ("_id",)
 _BY_DUE: Final = (("due", 1),)
 _BY_AGE: Final = (("created", 1),)
 _LOST: Final = "The copy was abandoned for too long, or its user was erased."
+_ENDED_FIELDS: Final = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
 _NOT_ENDED: Final[Document] = {"$set": {"ended_life": None, "ended_user": None, "ended_due": None}}
 _NOBODYS: Final[Document] = dict.fromkeys(("tenant", "user_id", "session"))
 
@@ -61,11 +62,14 @@ class Leftovers:
     # Dead lives
 
     async def settle(self, key: SessionKey) -> None:
-        """Makes a leftover of the life that ended last, as the name's document tells, which has room for one."""
-        fields = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
-        document = await self._database.find_one(SESSIONS, {"_id": session_id(key)}, fields=fields)
+        """Makes a leftover of the life that ended last, if the name's document, which has room for one, tells of it."""
+        document = await self._database.find_one(SESSIONS, {"_id": session_id(key)}, fields=_ENDED_FIELDS)
         if document is not None:
             await self._settle(document)
+
+    async def settle_ended(self, key: SessionKey, home: str, ended: Document) -> None:
+        """Likewise of a life of which that document was just told."""
+        await self._settle({"_id": session_id(key), "tenant": key.tenant, "home": home, **ended})
 
     async def _settle(self, document: Document) -> None:
         """That a life is dead never changes, so that this may be done again at any time."""
@@ -181,8 +185,7 @@ class Leftovers:
         return await self._clock.now() + limits.PURGE_DELAY_SECONDS * _MICROSECONDS
 
     async def _settle_all(self, filter: Document) -> None:
-        fields = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
-        while found := await self._database.find(SESSIONS, filter, fields=fields, limit=PAGE):
+        while found := await self._database.find(SESSIONS, filter, fields=_ENDED_FIELDS, limit=PAGE):
             await asyncio.gather(*map(self._settle, found))
 
     async def _delete_all(self, found: Sequence[Document], later: int, limit: int, *, forgets: bool = False) -> Deleted:
@@ -253,7 +256,7 @@ class Leftovers:
         """Deletes a name, unless it lives, once nothing of its lives is left; with `erases`, what is left of them
         first.
         """
-        fields = ("_id", "tenant", "agent", "home", "life", "incarnation", "ended_life", "ended_user", "ended_due")
+        fields = (*_ENDED_FIELDS, "agent", "life", "incarnation")
         name = await self._database.find_one(SESSIONS, {"_id": id_}, fields=fields)
         if name is None or name["incarnation"] is not None:
             return Deleted()

@@ -27,7 +27,7 @@ FEW_DOCUMENTS: Final = 16
 MOST_UPDATES: Final = 32
 """So many are carried out with one command, which must end in time."""
 
-_FIELDS: Final = ("home", "life", "incarnation", "version", "epoch", "record", "redo")
+_FIELDS: Final = ("home", "life", "incarnation", "version", "epoch", "record", "redo", "ended_life")
 _TOO_LATE: Final = "The database was too slow for a change of this session to be completed. Repeat the call."
 
 
@@ -59,6 +59,8 @@ class Session:
     """Its record, encoded."""
     pending: Sequence[Part]
     """What may not be written out yet."""
+    tells_of_another: bool
+    """Whether its document tells of a life that ended before, of which there may be no leftover yet."""
     opening: Mapping[str, Any] | None
     """The copy of its opening, where it was asked for (see `openings`)."""
     read_at: float = field(default_factory=time.monotonic)
@@ -168,6 +170,7 @@ class Sessions:
             place=place,
             text=document["record"],
             pending=() if is_settled else redo.decode(document["redo"]),
+            tells_of_another=document["ended_life"] is not None,
             opening=document.get(OPENING),
         )
 

@@ -96,7 +96,8 @@ class EqualAnswers(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         directory = Path(self._data.enter_context(tempfile.TemporaryDirectory()))
-        for adapter in (adapter for adapter in ADAPTERS if adapter.is_here):
+        # The servers that stand in for MongoDB are too slow for so many steps.
+        for adapter in (adapter for adapter in ADAPTERS if adapter.is_here and adapter.type != "mongodb"):
             store = create_store("test", adapter.type, self._data.enter_context(adapter.emptied(directory)))
             self._runner.run(store.open())
             self._stores.append(store)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, EVENTS, HISTORY, INDEXES, SESSIONS
+from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, EVENTS, HISTORY, INDEXES, LEFTOVERS, SESSIONS
 
 _OF_THE_DRIVER: Final = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "buildInfo"})
 _OF_OPENING: Final = frozenset({"createIndexes", "listIndexes"})
@@ -18,6 +18,8 @@ _PASSED_OVER: Final = {
     # Of a group, which is short: the versions that must be older, and a part of it. Of a range of seqs, which the
     # engine bounds: what a page is asked for.
     HISTORY: {"seq", "turned", "role", "run_id", "created"},
+    # Of a name's dead lives, which are few.
+    LEFTOVERS: {"kind"},
     # Of a user's sessions, which are few.
     SESSIONS: {"agent"},
 }

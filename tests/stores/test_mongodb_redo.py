@@ -334,6 +334,25 @@ class TestServerEndsInALife:
             assert await erased(store, USER, limit=3) == Deleted(messages=7, lookups=1)
         assert documents(url, HISTORY) == []
 
+    async def test_as_others_erase_the_same(self, url: str) -> None:
+        """Who finds documents that another server deletes first knows nothing of those behind them."""
+        async with server(url) as store, server(url) as other:
+            life = birth(KEY, lookups=[lookup(f"{number}") for number in range(30)], user_id=USER)
+            await store.commit([life, death(KEY, born(life))])
+            find = store._database.find
+
+            async def find_late(collection: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+                found = await find(collection, *args, **kwargs)
+                if collection == HISTORY and found:
+                    store._database.find = find  # type: ignore[method-assign]
+                    await other.erase("tenant", USER, 20)
+                return found
+
+            store._database.find = find_late  # type: ignore[method-assign]
+            await store.erase("tenant", USER, 20)
+            await erased(store, USER)
+        assert documents(url, HISTORY) == documents(url, SESSIONS) == []
+
     @pytest.mark.parametrize("commands", range(3))
     async def test_as_a_staging_is_added_to(self, url: str, commands: int) -> None:
         """What was added in part does not become a session's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from memoryd_server import limits
 from memoryd_server.stores.base import Deleted, StagingLost
@@ -48,7 +48,16 @@ _BY_AGE: Final = (("created", 1),)
 _LOST: Final = "The copy was abandoned for too long, or its user was erased."
 _ENDED_FIELDS: Final = ("_id", "tenant", "home", "ended_life", "ended_user", "ended_due")
 _NOT_ENDED: Final[Document] = {"$set": {"ended_life": None, "ended_user": None, "ended_due": None}}
+_NOT_ASHES: Final = [int(kind) for kind in LeftoverKind if kind is not LeftoverKind.ASHES]
 _NOBODYS: Final[Document] = dict.fromkeys(("tenant", "user_id", "session"))
+
+
+class Deletion(NamedTuple):
+    """What a step deleted. Others may have been at the same documents, so that few of them says nothing of the rest."""
+
+    rows: int
+    is_complete: bool
+    """Whether nothing was left behind it."""
 
 
 class Leftovers:
@@ -159,10 +168,9 @@ class Leftovers:
         if deleted.total < limit:
             deleted += await self._delete_old_events(now - limits.EVENT_SECONDS * _MICROSECONDS, limit - deleted.total)
         old = {"died_at": {"$lt": now - limits.LOOKUP_SECONDS * _MICROSECONDS}}
-        if deleted.total < limit:
-            for name in await self._database.find(SESSIONS, old, fields=("_id", "home"), limit=PAGE):
-                if deleted.total < limit:
-                    deleted += await self._forget_name(name["_id"], later, limit - deleted.total)
+        for name in await self._database.find(SESSIONS, old, fields=_IDS, limit=PAGE):
+            if deleted.total < limit:
+                deleted += await self._forget_name(name["_id"], later, limit - deleted.total)
         return deleted
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
@@ -226,17 +234,21 @@ class Leftovers:
                 return Deleted()
             kind, same = LeftoverKind.ABANDONED, {**same, "kind": int(LeftoverKind.ABANDONED)}
         home, life = leftover["home"], leftover["life"]
-        deleted = Deleted(messages=await self.delete_numbered(HISTORY, home, life, limit=limit))
-        if deleted.total < limit:
-            deleted += Deleted(events=await self.delete_numbered(EVENTS, home, life, limit=limit - deleted.total))
-        if deleted.total >= limit:
+        messages = await self.delete_numbered(HISTORY, home, life, limit=limit)
+        deleted = Deleted(messages=messages.rows)
+        if not messages.is_complete:
+            return deleted
+        events = await self.delete_numbered(EVENTS, home, life, limit=max(1, limit - deleted.total))
+        deleted += Deleted(events=events.rows)
+        if not events.is_complete:
             return deleted
         if kind == LeftoverKind.LIFE and not forgets:
             swept = {"kind": int(LeftoverKind.SWEPT), "due": None}
             await self._database.update(LEFTOVERS, same, {"$set": swept})
             return deleted
-        deleted += Deleted(lookups=await self._delete_lookups(home, life, limit - deleted.total))
-        if deleted.total >= limit:
+        lookups = await self._delete_lookups(home, life, max(1, limit - deleted.total))
+        deleted += Deleted(lookups=lookups.rows)
+        if not lookups.is_complete:
             return deleted
         if kind == LeftoverKind.ASHES:
             await self._database.delete(LEFTOVERS, same)
@@ -262,8 +274,8 @@ class Leftovers:
             return Deleted()
         await self._settle(name)
         deleted = Deleted()
-        lives = await self._database.find(LEFTOVERS, {"home": name["home"]}, limit=PAGE)
-        lives = [life for life in lives if life["kind"] != LeftoverKind.ASHES]
+        of_name = {"home": name["home"], "kind": {"$in": _NOT_ASHES}}
+        lives = await self._database.find(LEFTOVERS, of_name, limit=PAGE)
         if lives:
             return deleted if not erases else await self._delete_all(lives, later, limit, forgets=True)
         await self._agents.see(name["tenant"], name["agent"])
@@ -278,10 +290,17 @@ class Leftovers:
         ids = {"_id": {"$in": [document["_id"] for document in found]}}
         return Deleted(events=await self._database.delete(EVENTS, ids))
 
+    async def purge(self, home: str, life: int, from_seq: int, to_seq: int, limit: int) -> int:
+        """Deletes up to `limit` messages of a range. Returns: how many; 0 only when none is left in it."""
+        while True:
+            deletion = await self.delete_numbered(HISTORY, home, life, from_seq, to_seq, limit=limit)
+            if deletion.rows or deletion.is_complete:
+                return deletion.rows
+
     async def delete_numbered(
         self, collection: str, home: str, life: int, low: int = 0, high: int = 2**63 - 1, *, limit: int
-    ) -> int:
-        """Deletes up to `limit` messages or events of a life, the oldest first. Returns: how many.
+    ) -> Deletion:
+        """Deletes up to `limit` messages or events of a life, the oldest first.
 
         The order is what `loads` tells a session by that ends while it is read.
         """
@@ -289,16 +308,17 @@ class Leftovers:
         in_range = numbered_range(collection, home, life, low, high)
         found = await self._database.find(collection, in_range, fields=(number,), order=((number, 1),), limit=limit)
         if not found:
-            return 0
-        return await self._database.delete(collection, numbered_range(collection, home, life, low, found[-1][number]))
+            return Deletion(0, is_complete=True)
+        in_range = numbered_range(collection, home, life, low, found[-1][number])
+        return Deletion(await self._database.delete(collection, in_range), is_complete=len(found) < limit)
 
-    async def _delete_lookups(self, home: str, life: int, limit: int) -> int:
+    async def _delete_lookups(self, home: str, life: int, limit: int) -> Deletion:
         of_life = {"home": home, "life": life, "pile": int(Pile.LOOKUP)}
         found = await self._database.find(HISTORY, of_life, fields=_IDS, limit=limit)
         if not found:
-            return 0
+            return Deletion(0, is_complete=True)
         ids = {"home": home, "_id": {"$in": [document["_id"] for document in found]}}
-        return await self._database.delete(HISTORY, ids)
+        return Deletion(await self._database.delete(HISTORY, ids), is_complete=len(found) < limit)
 
 
 def _staging(staging: str) -> Document:

@@ -32,7 +32,6 @@ from memoryd_server.stores.mongodb.clock import Clock
 from memoryd_server.stores.mongodb.commits import Commits
 from memoryd_server.stores.mongodb.database import ANSWER_SECONDS, CONNECTIONS, Database
 from memoryd_server.stores.mongodb.errors import unopenable
-from memoryd_server.stores.mongodb.layout import HISTORY
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.loads import Loads
 from memoryd_server.stores.mongodb.location import Location
@@ -184,7 +183,7 @@ class MongoDBStore(Store):
         if session is None or session.incarnation != incarnation:
             return 0
         await self._sessions.settle(session)
-        return await self._leftovers.delete_numbered(HISTORY, *session.place, from_seq, to_seq, limit=limit)
+        return await self._leftovers.purge(*session.place, from_seq, to_seq, limit)
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         return await self._agents.load(tenant, agent)

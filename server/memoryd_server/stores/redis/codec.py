@@ -196,6 +196,33 @@ def with_body(entry: Entry, text: bytes) -> StoredMessage:
     )
 
 
+def of_message(member: bytes, text: bytes) -> StoredMessage:
+    """The message of a member in reading order and a body: at once, since most loads are made of these."""
+    usability, head, position, seq, tokens, size, role, calls, prior_user = _READING.unpack_from(member, _READING_PLACE)
+    body = _DECODE_BODY(memoryview(text)[_LENGTH.size :])
+    return StoredMessage(
+        seq,
+        head,
+        position,
+        _USABILITIES[usability],
+        _ROLES[role],
+        tokens,
+        size,
+        calls,
+        _answers_of(member[_READING_PLACE + _READING.size :]),
+        prior_user,
+        body.undo,
+        id=body.id,
+        name=body.name,
+        content=body.content,
+        run_id=body.run_id,
+        metadata=body.metadata,
+        extra=body.extra,
+        created=body.created,
+        redaction=body.redaction,
+    )
+
+
 def lookup_name(kind: LookupKind, id_: str) -> bytes:
     """What stands for an id in a session's look-ups."""
     return _KINDS[kind] + id_.encode()

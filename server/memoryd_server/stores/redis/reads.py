@@ -35,7 +35,7 @@ from memoryd_server.stores.redis.scripts import (
     Value,
     command,
 )
-from memoryd_server.stores.walk import bodies_fit, take_opening, take_page, take_tail
+from memoryd_server.stores.walk import bodies_fit, take_page
 
 ENTRIES_A_SCRIPT: Final = 1_000
 """Entries that one script reads of a window: the server does nothing else meanwhile, for a millisecond or two."""
@@ -90,21 +90,22 @@ class Reads:
         if reply is None:
             return None
         text, life, shape, tail_ends, tail_members, opening_ends, opening_members, bodies = reply
-        seen = _Seen(name, decode_record(text), life, shape)
+        record = decode_record(text)
+        if bodies is not None:
+            messages = list(map(codec.of_message, tail_members, bodies))
+            entries = map(codec.of_entry_by_seq, opening_members)
+            return Loaded(record, messages, list(map(codec.with_body, entries, bodies[len(messages) :])))
+        seen = _Seen(name, record, life, shape)
         newest = list(map(codec.of_entry, tail_members))
         opening = list(map(codec.of_entry_by_seq, opening_members))
         if not tail_ends:
             newest = await self._rest_of_tail(seen, usabilities, bounds, newest, tail_members, most)
         if not opening_ends:
             opening = await self._rest_of_opening(seen, bounds, opening, most)
-        if bodies is not None:
-            whole = list(map(codec.with_body, [*newest, *opening], bodies))
-            return Loaded(seen.record, take_tail(whole[: len(newest)], tail), take_opening(whole[len(newest) :], tail))
-        newest, opening = take_tail(newest, tail), take_opening(opening, tail)
         if not bodies_fit(newest, opening, tail.body_bytes):
-            return Loaded(seen.record, newest, opening)
+            return Loaded(record, newest, opening)
         stored = await self._bodies(seen, {entry.seq: entry for entry in (*newest, *opening)})
-        return Loaded(seen.record, [stored[entry.seq] for entry in newest], [stored[entry.seq] for entry in opening])
+        return Loaded(record, [stored[entry.seq] for entry in newest], [stored[entry.seq] for entry in opening])
 
     async def _rest_of_tail(
         self,

@@ -13,11 +13,14 @@ if not rec then return nil end
 local most, most_tokens = tonumber(ARGV[3]), tonumber(ARGV[4])
 local most_bytes, cap = tonumber(ARGV[6]), tonumber(ARGV[7])
 
-local tail, is_complete = take_tail(merged(z, life, ARGV[2], vis, '', chunk_of(most, most_tokens, cap)),
-  most, most_tokens, cap, 0, 0, nil)
+local tail, is_complete = usual_tail(z, life, ARGV[2], vis, most, most_tokens, cap), true
+if not tail then
+  tail, is_complete = take_tail(merged(z, life, ARGV[2], vis, '', chunk_of(most, most_tokens, cap)),
+    most, most_tokens, cap, 0, 0, nil)
+end
 
 local opening, opening_is_complete = {}, true
-if ARGV[5] == '1' then
+if ARGV[5] == '1' and open ~= ZERO then
   opening, opening_is_complete = take_opening(by_seq(z, life, vis, ZERO, open, false, math.min(cap, 16)),
     most, most_tokens, cap, 0, 0)
 end

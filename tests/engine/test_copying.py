@@ -446,6 +446,23 @@ async def change(runtime: Runtime, kind: str) -> None:
             await histories.update_session(runtime, KEY, SessionUpdate(labels={"a": "b"}))
 
 
+class TestSourcesThatRest:
+    @pytest.mark.parametrize("request_id", ["", "request"])
+    @pytest.mark.parametrize("kind", ["clear", "rewind"])
+    async def test_a_copy_follows_what_was_taken_since(
+        self, source: Runtime, target: Runtime, kind: str, request_id: str
+    ) -> None:
+        """Also where the look-up of the request is all that is left to copy."""
+        await append(source, *long_talk(5))
+        await copied(source, target)
+        if kind == "clear":
+            await histories.clear(source, KEY, request_id)
+        else:
+            await rewinding.rewind(source, KEY, 3, None, request_id)
+        await copied(source, target)
+        await assert_same(source, target)
+
+
 class TestDifferences:
     @pytest.mark.parametrize("goes_on", [False, True])
     @pytest.mark.parametrize("kind", ["appended", "cleared", "rewound", "redacted", "settings"])

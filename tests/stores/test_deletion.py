@@ -349,6 +349,15 @@ class TestErase:
         assert await erased(store, "user") == Deleted()
         assert await erased(store, "another") == await erased(store, "user", "other") == Deleted(messages=2, lookups=1)
 
+    async def test_counts_what_it_has_begun_with_though_a_sweep_comes_between(self, store: Store) -> None:
+        due = await store.now() + 3_600_000_000
+        staging = await store.begin_staging("tenant", "user", due)
+        await store.stage(staging, [message(seq) for seq in range(1, 7)], [], due)
+        begun = await store.erase("tenant", "user", 2)
+        assert begun.messages >= 2
+        assert await store.sweep(await store.now(), 100) == Deleted()
+        assert begun + await erased(store, "user") == Deleted(messages=6)
+
     async def test_takes_a_staging_that_holds_nothing_yet(self, store: Store) -> None:
         due = await store.now() + 3_600_000_000
         staging = await store.begin_staging("tenant", "user", due)

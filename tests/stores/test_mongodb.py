@@ -387,13 +387,21 @@ class TestURL:
             ("readPreference=secondary", "readpreference=secondary"),
             ("readConcernLevel=local", "readconcernlevel=local"),
             ("w=0", "w=0"),
+            ("j=false", "the option 'j'"),
+            ("pasword=secret", "the option 'pasword'"),
+            ("retryWrites=banana", "the option 'retryWrites'"),
         ],
     )
     def test_says_what_cannot_be(self, option: str, text: str) -> None:
         with pytest.raises(StoreMisconfigured, match=text.replace("$", r"\$")):
             create_store("test", "mongodb", f"mongodb://host/db?{option}")
 
-    @pytest.mark.parametrize("option", ["w=1", "journal=false", "j=false"])
+    def test_shows_nothing_of_a_password_that_is_not_encoded(self) -> None:
+        with pytest.raises(StoreMisconfigured, match="Percent-encode") as raised:
+            create_store("test", "mongodb", "mongodb://user:top/secret@host/db")
+        assert "secret" not in str(raised.value)
+
+    @pytest.mark.parametrize("option", ["w=1", "journal=false"])
     def test_that_waits_for_less_than_a_majority_makes_no_durable_store(self, option: str) -> None:
         assert option in locate(f"mongodb://host/db?{option}").risk
 
@@ -469,6 +477,9 @@ class TestCancellation:
                 each.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         await asyncio.gather(*(store.ping() for _ in range(2 * CONNECTIONS)))
+        async with asyncio.timeout(10):  # Commands run to their end, though nobody waits for them any more.
+            while store.pool_status().in_use:
+                await store.ping()
         status = store.pool_status()
         assert (status.size, status.in_use, status.waiting) == (CONNECTIONS, 0, 0)
         assert await session.tail(messages=2) in ([50, 49], [52, 51])

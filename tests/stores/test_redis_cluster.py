@@ -14,6 +14,7 @@ from memoryd_server.stores.base import (
     Conflict,
     Known,
     Lost,
+    StoreMisconfigured,
     StoreUnavailable,
     Tail,
 )
@@ -92,6 +93,16 @@ class TestShape:
         assert not power.supported
         assert "another replica than that one" in power.reason
         await store.close()
+
+    async def test_tells_likewise_when_it_waits_for_no_replica(self, url: str) -> None:
+        store = await opened(f"{url}&replicas=0")
+        [power] = [power for power in (await store.open()).capabilities if power.name == "lossless_failover"]
+        assert "before any replica has it" in power.reason
+        await store.close()
+
+    async def test_has_one_database(self, url: str) -> None:
+        with pytest.raises(StoreMisconfigured, match=r"no database of the number.*a cluster has number 0 alone"):
+            await opened(f"{url}&db=3")
 
     async def test_has_sessions_on_every_node(self, store: RedisStore, url: str) -> None:
         sessions = [Session(store, KEY._replace(session_id=f"{number}")) for number in range(60)]

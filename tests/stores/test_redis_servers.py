@@ -166,9 +166,9 @@ class TestRefused:
         with pytest.raises(StoreMisconfigured, match=text):
             opening.check(read_url("redis://host"), info)
 
-    def test_a_number_of_a_database_for_a_cluster(self) -> None:
-        with pytest.raises(StoreMisconfigured, match=r"a cluster, which has one database.*prefix"):
-            opening.check(read_url("redis://one,two/3"), {"redis_version": "7.0.15", "redis_mode": "cluster"})
+    async def test_a_number_of_a_database_that_is_not_there(self, url: str) -> None:
+        with pytest.raises(StoreMisconfigured, match=r"no database of the number.*prefix"):
+            await info_of_store(with_options(url, db="99"))
 
     async def test_a_server_that_is_not_there(self) -> None:
         [port] = free_ports(1)

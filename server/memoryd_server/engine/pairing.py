@@ -229,7 +229,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         replace(
             record,
             last_seq=record.last_seq + len(batch),
-            rewound_to=0,
+            rewound_to=0 if batch else record.rewound_to,
             opening_to=opening_to,
             last_user=last_user,
             messages=record.messages + len(batch),

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from memoryd_server.stores.base import Store, StoreMisconfigured
 from memoryd_server.stores.fallbacks import VARIABLE_OF_TYPE
 from memoryd_server.stores.memory import InMemoryStore
-from memoryd_server.stores.urls import masked
+from memoryd_server.stores.urls import ENCODING, masked
 
 _TYPE_OF_SCHEME: Final = {
     "memory": "in_memory",
@@ -37,7 +37,6 @@ _EXAMPLES: Final = {
     "redis": "redis://user:password@localhost/0",
     "mongodb": "mongodb://user:password@localhost/memoryd",
 }
-_ENCODING: Final = "Percent-encode what else than letters and digits its user and password hold: @ as %40, / as %2F."
 _DATABASE_OPTIONS: Final = frozenset({"database", "dbname"})
 """Options that name a database, as PostgreSQL's own library has them."""
 _DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
@@ -109,13 +108,11 @@ def _create_sql_store(type_: str, text: str, driver: str) -> Store:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise StoreMisconfigured(
-            f"its URL cannot be read. It must look like {_EXAMPLES[type_]}. {_ENCODING}"
-        ) from error
+        raise StoreMisconfigured(f"its URL cannot be read. It must look like {_EXAMPLES[type_]}. {ENCODING}") from error
     if type_ == "sqlite":
         return _create_sqlite_store(url)
     if "@" in f"{url.host}{url.database}":
-        raise StoreMisconfigured(f"its URL has more than one @. {_ENCODING}")
+        raise StoreMisconfigured(f"its URL has more than one @. {ENCODING}")
     if not (url.database or (type_ == "postgresql" and url.query.keys() & _DATABASE_OPTIONS)):
         raise StoreMisconfigured(
             f"its URL names no database: add its name behind the host and a slash. It must look like "

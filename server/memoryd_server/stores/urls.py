@@ -9,6 +9,9 @@ from urllib.parse import unquote
 MASK: Final = "***"
 """What stands for a secret."""
 
+ENCODING: Final = "Percent-encode what else than letters and digits its user and password hold: @ as %40, / as %2F."
+"""What to do about a URL whose credentials end elsewhere than they should."""
+
 _SECRET_KEYS: Final = re.compile(r"pass|pw|secret|token|key|credential|mechanismproperties", re.IGNORECASE)
 """In the names of options whose values may be secrets, or lead to them."""
 

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import split_options
+
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX
+from memoryd_server.stores.urls import ENCODING
 
 DRIVERS: Final = ("motor", "pymongo")
 """What the option `driver` may name; the first is the default."""
@@ -22,7 +26,6 @@ _NOT_IN_NAMES: Final = frozenset(' /\\."$*<>:|?\0')
 _FIXED: Final = {
     "readpreference": ("primary",),
     "readconcernlevel": (_MAJORITY, "linearizable"),
-    "retrywrites": ("true", "false"),
 }
 """Options by which a session might be read as it was before what it was just told, and the values that they may have;
 `retryWrites` is off whatever the URL says, since a repeated compare-and-set would be refused for what it made itself.
@@ -62,12 +65,16 @@ def locate(url: str) -> Location:
             lent[name.lower()] = unquote(value)
             left.append(option)
     _check(own, lent)
+    for option in left:
+        _check_of_driver(option)
     name = unquote(place.partition("://")[2].partition("/")[2])
     if not name:
         raise StoreMisconfigured(
             "its URL names no database: add its name behind the host and a slash, as in "
             "mongodb://localhost/memoryd, or set MONGODB_DB_NAME where MONGODB_URI gives the URL."
         )
+    if "@" in name:
+        raise StoreMisconfigured(f"its URL has an @ behind its first slash. {ENCODING}")
     if _NOT_IN_NAMES & set(name):
         raise StoreMisconfigured(f"its URL names the database {name!r}, which MongoDB does not allow as a name.")
     return Location(
@@ -101,11 +108,21 @@ def _check(own: dict[str, str], lent: dict[str, str]) -> None:
         raise StoreMisconfigured("its URL has the option w=0, by which nobody learns what was written. Leave it out.")
 
 
+def _check_of_driver(option: str) -> None:
+    try:
+        split_options(option, warn=False)
+    except (PyMongoError, TypeError, ValueError) as error:
+        name = option.partition("=")[0]
+        raise StoreMisconfigured(
+            f"its URL has the option {name!r}, which the driver does not know, or not with such a value. Options are "
+            "those of MongoDB's connection strings, such as authSource, replicaSet and tls."
+        ) from error
+
+
 def _risk(lent: dict[str, str]) -> str:
-    risks: list[str] = []
-    if lent.get("w", _MAJORITY) != _MAJORITY:
-        risks.append(f"w={lent['w']}")
-    risks += [f"{option}={lent[option]}" for option in ("journal", "j") if lent.get(option, "true").lower() != "true"]
+    risks = [f"w={lent['w']}"] if lent.get("w", _MAJORITY) != _MAJORITY else []
+    if lent.get("journal", "true").lower() != "true":
+        risks.append(f"journal={lent['journal']}")
     if not risks:
         return ""
     return (

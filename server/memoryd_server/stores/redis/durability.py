@@ -15,6 +15,11 @@ CLUSTER_RISK: Final = (
     "For a moment a read may answer what was before, when a node does not know yet that it was replaced."
 )
 
+UNREPLICATED_RISK: Final = (
+    "A change is answered before any replica has it, since the store's URL says replicas=0: it can be lost when its "
+    "node fails and a replica takes its place. Give each node one replica, and leave the option out."
+)
+
 
 def risk_of(settings: Mapping[str, str | None]) -> str:
     """Why a server with these settings may lose what it has confirmed, and what to do; "" when it does not.

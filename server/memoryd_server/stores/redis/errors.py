@@ -45,6 +45,9 @@ _LASTING: Final = frozenset({"CROSSSLOT", "NOAUTH", "NOPERM", "WRONGPASS"})
 _FORBIDDEN: Final = "The user executing the script can't run this command"
 """What servers say of a script that calls what its user may not."""
 
+_NO_DATABASE: Final = ("DB index is out of range", "SELECT is not allowed in cluster mode")
+"""What servers say of a number that is none of a database of theirs."""
+
 _CODE: Final = re.compile(r"[A-Z]+\b")
 _CODE_IN_SCRIPT: Final = re.compile(r"-([A-Z]+) ")
 """Where servers before version 7 tell what failed in a script."""
@@ -94,6 +97,12 @@ def unopenable(error: BaseException, database: str, silence: float) -> StoreUnav
             f"{database}: TLS with the database failed: {refusal}. Check ssl_ca_certs, ssl_certfile and ssl_keyfile of "
             "the store's URL, and that its host is the one that the server's certificate names; without TLS, a URL "
             "begins with redis:."
+        )
+    if any(text in str(error) for text in _NO_DATABASE):
+        return StoreMisconfigured(
+            f"{database}: it has no database of the number behind the host. Leave the number out of the URL, or "
+            "give one that is less than the server's setting `databases`; a cluster has number 0 alone. The option "
+            "prefix keeps several stores apart."
         )
     problem = unavailable(error, silence)
     if problem is None:

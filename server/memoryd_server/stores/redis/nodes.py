@@ -152,7 +152,8 @@ def _check_replicas(confirmed: Any, replicas: int) -> None:
     if confirmed < replicas:
         raise StoreUnavailable(
             f"{confirmed} of {replicas} replicas confirmed the change within {REPLICA_SECONDS:g} seconds: it may or "
-            "may not be made. Repeat the call; if it goes on, look at the replicas of the cluster."
+            "may not be made. Repeat the call; if it goes on, look at the replicas of the cluster. Where it is to have "
+            "none, set the option replicas of the store's URL to 0, as in redis://host:6379/?replicas=0."
         )
 
 

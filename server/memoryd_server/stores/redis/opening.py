@@ -72,11 +72,6 @@ def check(target: Target, info: dict[str, str]) -> None:
     if mode == "sentinel":
         raise StoreMisconfigured(f"{target.name}: this is a Sentinel. Give the store the URL of the primary server.")
     if mode == "cluster":
-        if target.database:
-            raise StoreMisconfigured(
-                f"{target.name}: this is a cluster, which has one database. Leave the number out of the URL; use the "
-                "option prefix to keep several stores apart."
-            )
         return
     if len(target.addresses) > 1:
         raise StoreMisconfigured(

@@ -45,7 +45,7 @@ from memoryd_server.stores.redis.agents import Agents
 from memoryd_server.stores.redis.changes import commit_call, outcomes_of
 from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.deletion import Deletion
-from memoryd_server.stores.redis.durability import CLUSTER_RISK
+from memoryd_server.stores.redis.durability import CLUSTER_RISK, UNREPLICATED_RISK
 from memoryd_server.stores.redis.errors import FAILURES, unopenable
 from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, Keys, parted
 from memoryd_server.stores.redis.members import DUE, listing, number
@@ -117,7 +117,8 @@ class RedisStore(Store):
             StoreCapability("durable", supported=not risk, reason=risk),
         ]
         if isinstance(self._nodes, Cluster):
-            capabilities.append(StoreCapability("lossless_failover", supported=False, reason=CLUSTER_RISK))
+            reason = CLUSTER_RISK if self._nodes.replicas else UNREPLICATED_RISK
+            capabilities.append(StoreCapability("lossless_failover", supported=False, reason=reason))
         return StoreInfo(
             type=TYPE,
             durable=not risk,

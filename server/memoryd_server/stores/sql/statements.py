@@ -346,14 +346,14 @@ class Statements:
         described = ("session", "life", "kind", "tenant", "user_id", "due")
         self.insert_leftover = compiled(_insert(leftovers, *described), *described)
         self.lock_leftover = compiled(select(left.kind).where(*of_leftover).with_for_update(), *life)
-        self.put_off_staging = compiled(
+        self.date_staging = compiled(
             update(leftovers).where(*of_leftover, is_staging).values(due=bindparam("due")),
             *("due", *life),
         )
         self.abandon_staging = compiled(
             update(leftovers)
             .where(*of_leftover, is_staging)
-            .values(kind=literal_column(str(LeftoverKind.ABANDONED.value)), due=literal_column("0")),
+            .values(kind=literal_column(str(LeftoverKind.ABANDONED.value))),
             *life,
         )
         self.keep_swept = compiled(

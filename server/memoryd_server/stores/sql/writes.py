@@ -189,7 +189,7 @@ class Writes:
     def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> Plan[None]:
         session = int(staging)
         yield from self._lock_staging(session)
-        yield Execute(self._sql.put_off_staging, (due, session, FIRST_LIFE))
+        yield Execute(self._sql.date_staging, (due, session, FIRST_LIFE))
         if messages:
             rows = [self._codec.row_of_message(session, FIRST_LIFE, message) for message in messages]
             yield ExecuteMany(self._sql.add_message, rows)
@@ -200,6 +200,8 @@ class Writes:
 
     def end_staging(self, staging: str) -> Plan[None]:
         session = int(staging)
+        # From now on a sweep may take it. What an erasure abandons is left to that, which counts what it deletes.
+        yield Execute(self._sql.date_staging, (0, session, FIRST_LIFE))
         if (yield Execute(self._sql.abandon_staging, (session, FIRST_LIFE))):
             yield Execute(self._sql.delete_session, (session,))
 

@@ -19,7 +19,8 @@ if messages + lookups < most then
   call('DEL', h, z)
   call('ZREM', p, 'Q' .. found[1] .. 'S' .. ARGV[1])
   if found[2] ~= '' then call('ZREM', p, 'E' .. found[2] .. 'S' .. ARGV[1]) end
-elseif found[1] ~= ZERO then
+elseif ARGV[3] == '' and found[1] ~= ZERO then
+  -- From now on a sweep may take it. What an erasure has begun with is left to that, which counts what it deletes.
   call('HSET', h, 'due', ZERO)
   call('ZADD', p, 0, 'Q' .. ZERO .. 'S' .. ARGV[1])
   call('ZREM', p, 'Q' .. found[1] .. 'S' .. ARGV[1])

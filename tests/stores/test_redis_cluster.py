@@ -96,7 +96,9 @@ class TestShape:
 
     async def test_tells_likewise_when_it_waits_for_no_replica(self, url: str) -> None:
         store = await opened(f"{url}&replicas=0")
-        [power] = [power for power in (await store.open()).capabilities if power.name == "lossless_failover"]
+        await store.close()
+        info = await store.open()
+        [power] = [power for power in info.capabilities if power.name == "lossless_failover"]
         assert "before any replica has it" in power.reason
         await store.close()
 

@@ -33,6 +33,7 @@ OWNER: Final = "nobody"
 """Who runs servers that refuse to run as root."""
 
 _POLL_SECONDS: Final = 0.05
+_ATTEMPTS_TO_END: Final = 12
 _LOG: Final = "log"
 
 
@@ -120,7 +121,12 @@ class Node:
 
     def _end(self, with_signal: signal.Signals) -> None:
         assert self._keeper is not None, "it does not run"
-        os.kill(self._pid, with_signal)
+        # NX-27017 loses one that finds it in a callback of its event loop.
+        for _ in range(_ATTEMPTS_TO_END):
+            _signal([self._pid], with_signal)
+            with suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(START_SECONDS / _ATTEMPTS_TO_END)
+                break
         self._reap(self._keeper)
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:

@@ -92,6 +92,9 @@ MAX_REMOVED_RANGES: Final = 64
 """Removed ranges that a session's record holds until their purge: clears beyond it share one, and a rewind that cannot
 is refused."""
 
+MAX_SUMMARIES: Final = 16
+"""Summaries of a session that can be listed and taken back: their bounds live in its record; older ones are deleted."""
+
 PURGE_BATCH: Final = 1_000
 """Messages that one purge transaction deletes: appends wait for no longer than that takes."""
 

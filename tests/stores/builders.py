@@ -22,6 +22,7 @@ from memoryd_server.stores.base import (
     Tail,
 )
 from memoryd_server.stores.records import (
+    Covered,
     Entry,
     Event,
     EventKind,
@@ -32,6 +33,8 @@ from memoryd_server.stores.records import (
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
+    SummaryLink,
     Usability,
     replace,
 )
@@ -90,6 +93,54 @@ def lookup(id_: str, kind: LookupKind = LookupKind.MESSAGE, digest: bytes = b"di
     return Lookup(kind, id_, digest, f'["answer to {id_}"]', TIME)
 
 
+def summary(number: int, **fields: Any) -> StoredSummary:
+    """A summary; what is not given makes a plain one of one message."""
+    return StoredSummary(
+        **{
+            "number": number,
+            "previous": number - 1,
+            "text": f"summary {number}",
+            "from_seq": number,
+            "to_seq": number,
+            "messages": 1,
+            "summarizer": "extractive",
+            "model": "extractive-1",
+            "created": TIME,
+            "duration": 1_000,
+            "input_tokens": 10,
+            "output_tokens": 5,
+            **fields,
+        }
+    )
+
+
+def link(number: int, **fields: Any) -> SummaryLink:
+    """What the record knows of a summary of the first messages."""
+    return SummaryLink(
+        **{
+            "number": number,
+            "from_seq": 1,
+            "to_head": number,
+            "to_seq": number,
+            "pinned_to": 0,
+            "tokens": 10,
+            "size": 100,
+            "messages": number,
+            "stored": Covered(number, 10 * number, 100 * number),
+            **fields,
+        }
+    )
+
+
+def summaries(*numbers: int) -> dict[str, Any]:
+    """The fields of a commit after which a session has these summaries, all of them new."""
+    return {
+        "new_summaries": tuple(map(summary, numbers)),
+        "summaries": tuple(map(link, numbers)),
+        "last_summary": max(numbers),
+    }
+
+
 def new_incarnation() -> str:
     return secrets.token_hex(16)
 
@@ -125,7 +176,7 @@ def event(number: int, **fields: Any) -> Event:
     )
 
 
-ROWS = ("replaced", "completed", "reopened", "events", "staging", "lookups")
+ROWS = ("replaced", "completed", "reopened", "events", "new_summaries", "dropped_summaries", "staging", "lookups")
 """What a change may hold beside the record and new messages."""
 
 

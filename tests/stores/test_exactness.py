@@ -10,6 +10,8 @@ import pytest
 from memoryd_server.stores.base import Change, Committed, Loaded, SessionQuery, Store
 from memoryd_server.stores.records import (
     AgentRecord,
+    Covered,
+    Folding,
     Lookup,
     LookupKind,
     OpenCall,
@@ -21,9 +23,13 @@ from memoryd_server.stores.records import (
     Record,
     Redaction,
     RemovedRange,
+    Retention,
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
+    SummaryLink,
+    SummaryPolicy,
     Usability,
     WindowMode,
     WindowOptions,
@@ -31,7 +37,18 @@ from memoryd_server.stores.records import (
 )
 from memoryd_server.stores.walk import bare
 from tests.adapters import EACH_SHARED_ADAPTER
-from tests.stores.builders import TIME, Session, grown, lookup, message, new_incarnation, new_record, undoable
+from tests.stores.builders import (
+    TIME,
+    Session,
+    grown,
+    link,
+    lookup,
+    message,
+    new_incarnation,
+    new_record,
+    summary,
+    undoable,
+)
 from tests.stores.conftest import NewSession, OpenStore
 
 TEXTS = {
@@ -183,7 +200,7 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         settings_version=4,
         user_id="user",
         labels={"b": "1", "a": "2"},
-        policy=Policy(options),
+        policy=Policy(options, SummaryPolicy(False, "client", 31, 32, Retention.DELETE, False)),
         first_seq=5,
         last_seq=(1 << 53) + 1,
         opening_to=6,
@@ -197,11 +214,27 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         open_call_count=14,
         open=encode_open(OpenState((OpenCall("", 15, (16, 17)),), (OpenGroup(18, 19, 20, 21, lost=True),))),
         removed=(RemovedRange(22, 23, 24), RemovedRange(25, 26, 27)),
+        summaries=(SummaryLink(33, 34, 35, 36, 37, 38, 39, 40, Covered(41, 42, 43, 44, 45), True),),
+        last_summary=46,
+        folding=Folding(
+            "lease", 47, 48, "openai", 49, 50, 51, 52, 53, 54, Covered(55, 56, 57, 58, 59), 60, 61, 62, "timeout", 63
+        ),
     )
     defaults = {field for field in Record.__struct_fields__ if getattr(record, field) == getattr(_PLAIN, field)}
     assert defaults == {"version"}, "the test gives every field a value of its own"
-    assert await store.commit([Change(session.key, None, record)]) == [Committed()]
+    change = Change(session.key, None, record, new_summaries=(summary(33),))
+    assert await store.commit([change]) == [Committed()]
     assert await store.load(session.key) == Loaded(record)
+
+
+async def test_every_field_of_a_summary_comes_back(session: Session, store: Store) -> None:
+    """(invariant 4)"""
+    closed = encode_open(OpenState((OpenCall("=a", 1, (0,)),), (OpenGroup(1, 2, 3, 4, lost=True),)))
+    sent = StoredSummary(2, 1, "NUL \0 \r\n 😀 \u2028 'x' \\ {}", 3, (1 << 53) + 1, 4, "s", "m", 5, 6, 7, 8, closed)
+    defaults = {field for field in sent.__struct_fields__ if getattr(sent, field) == getattr(summary(9), field)}
+    assert defaults == set(), "the test gives every field a value of its own"
+    record = await session.commit(new_summaries=(sent,), summaries=(link(2),))
+    assert await store.read_summaries(session.key, record.incarnation, [2]) == (record, [sent])
 
 
 _PLAIN = Record(incarnation="", version=1, tokenizer="", created=0, activity=0)

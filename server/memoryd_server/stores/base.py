@@ -4,8 +4,7 @@ one suite that all of them pass.
 The heart is two calls. `load` answers a session's record with the messages that a window may use, in one round trip
 where the database can. `commit` takes planned changes and answers each by itself. The engine reads a record, plans a
 change as a pure function and commits it; on `Conflict` or `Known` it reads and plans again. Append, clear, rewind,
-redaction, expiry, erasure and a fork's last step are that one mechanism, and what later versions add (summaries, runs)
-adds rows to a change, not another mechanism.
+redaction, summary, lease, expiry, erasure and a fork's last step are that one mechanism.
 
 A session's name has lives. A life begins with a commit (a birth), and ends with one (a death, or a rebirth, which ends
 one life and begins the next). What a dead life held is never answered again: from its death on it waits for `sweep` or
@@ -45,6 +44,7 @@ from memoryd_server.stores.records import (
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
 )
 
@@ -118,6 +118,8 @@ class Tail(msgspec.Struct, frozen=True):
     opening: bool = False
     """Whether to load the opening too: the messages from first_seq through opening_to, in order, ending with the one
     that brings them to half of `messages` or of `tokens`, or takes them beyond it."""
+    summary: bool = False
+    """Whether to load the current summary too."""
     body_bytes: int = 0
     """Bodies come along if the sizes of tail and opening together, each message once, do not exceed this. Otherwise
     bare entries come; finding out reads no more of bodies than about that."""
@@ -131,6 +133,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """Newest first in reading order. Either all entries of tail and opening are `StoredMessage`s, or none is."""
     opening: Sequence[Entry] = ()
     """In order of seq. The tail may hold the same messages."""
+    summary: StoredSummary | None = None
+    """The record's current summary, if there is one and it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,19 +235,21 @@ class Deleted:
     messages: int = 0
     events: int = 0
     lookups: int = 0
+    summaries: int = 0
     sessions: int = 0
     """Names of sessions of which nothing is left."""
 
     @property
     def total(self) -> int:
         """All of them; 0 when nothing was left to delete."""
-        return self.messages + self.events + self.lookups + self.sessions
+        return self.messages + self.events + self.lookups + self.summaries + self.sessions
 
     def __add__(self, other: Deleted) -> Deleted:
         return Deleted(
             self.messages + other.messages,
             self.events + other.events,
             self.lookups + other.lookups,
+            self.summaries + other.summaries,
             self.sessions + other.sessions,
         )
 
@@ -272,6 +278,10 @@ class Change:
     """Heads of groups of which an answer is taken away: their stored messages turn from USABLE to OPEN."""
     events: Sequence[Event] = ()
     """What happened, for watchers. At most one a change; its number is the new record's version."""
+    new_summaries: Sequence[StoredSummary] = ()
+    """New summaries. Afterwards exactly those of the new record's `summaries` are stored."""
+    dropped_summaries: Sequence[int] = ()
+    """Numbers of stored summaries that are no longer in the new record: their rows go with the commit."""
     staging: str = ""
     """The staging whose messages and look-ups become those of the session that this change gives birth to."""
     lookups: Sequence[Lookup] = ()
@@ -380,6 +390,39 @@ class HistoryStore(ABC):
         Raises: StoreUnavailable.
         """
 
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        """Reads bare entries whose head is in the range, both ends included: the first `limit` of them in reading order
+        (head, position, seq), ORPHAN and OPEN ones included. Reads no body. Need not be of one moment with the record,
+        which is read first. A message whose head is removed is passed over with it.
+
+        Costs O(limit).
+
+        Returns: None when there is no such session or it has another incarnation.
+        Raises: StoreUnavailable.
+        """
+        raise NotImplementedError
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        """Reads summaries by number, of one moment with the record.
+
+        Returns: the record and those of the summaries that are there, in the order of `numbers`; None when there is no
+        such session or it has another incarnation.
+        Raises: StoreUnavailable.
+        """
+        raise NotImplementedError
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        """Sessions of an agent whose record's `fold_at` is before the given time, the earliest first. Decodes no
+        record. Costs O(limit), however many sessions the agent has.
+
+        Raises: StoreUnavailable.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         """Reads the newest messages of the given usabilities, newest first by seq of head; empty when there is no such
@@ -418,7 +461,7 @@ class HistoryStore(ABC):
         The change's own messages carry their final usability; `completed` is about messages that were stored before. A
         birth also makes the session and its agent appear in lists; index entries are written before or with what they
         point to. A change of `user_id` moves the session between the lists of users. `removed` and `ttl` make the
-        session appear in `list_due`. A death takes it out of all lists at once.
+        session appear in `list_due`, `fold_at` in `list_folds`. A death takes it out of all lists at once.
 
         A birth from a staging is a Conflict when the session exists, and Taken when it does not, but something of its
         name is still stored; the staging then stays as it is.
@@ -483,8 +526,9 @@ class HistoryStore(ABC):
     @abstractmethod
     async def sweep(self, now: int, limit: int) -> Deleted:
         """Deletes up to about `limit` rows that nobody can reach any more, without looking into any record: what lives
-        held that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that are due; events older than
-        `limits.EVENT_SECONDS`; look-ups of names that have been dead for `limits.LOOKUP_SECONDS`, and these names.
+        held (messages, events, summaries) that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that
+        are due; events older than `limits.EVENT_SECONDS`; look-ups of names that have been dead for
+        `limits.LOOKUP_SECONDS`, and these names.
 
         Idempotent, and safe beside any other call. Costs O(limit).
 
@@ -494,9 +538,9 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        """Deletes up to about `limit` rows of what is left of a user: messages, events and look-ups of dead lives that
-        were this user's when they ended, also where the name lives on with another user; names that are dead; and the
-        user's stagings. Living sessions are not touched.
+        """Deletes up to about `limit` rows of what is left of a user: messages, events, summaries and look-ups of dead
+        lives that were this user's when they ended, also where the name lives on with another user; names that are
+        dead; and the user's stagings. Living sessions are not touched.
 
         When this returns nothing, no byte of these is left in the database's tables.
 
@@ -641,6 +685,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "StoredMessage",
+    "StoredSummary",
     "Tail",
     "Taken",
     "Usability",

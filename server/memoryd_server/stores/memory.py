@@ -53,6 +53,7 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
 )
 from memoryd_server.stores.walk import (
@@ -70,6 +71,7 @@ from memoryd_server.stores.walk import (
 TYPE: Final = "in_memory"
 _SECOND: Final = 1_000_000
 _NO_SESSIONS: Final[SortedList[Cursor]] = SortedList()
+_NO_DUE: Final[SortedList[tuple[int, SessionKey]]] = SortedList()
 _NO_AGENTS: Final[SortedDict[str, AgentRecord]] = SortedDict()
 
 Lookups = SortedDict[tuple[LookupKind, str], Lookup]
@@ -86,6 +88,7 @@ class _Life:
     )
     """The messages of each usability in reading order."""
     events: SortedDict[int, Event] = field(default_factory=SortedDict)
+    summaries: dict[int, StoredSummary] = field(default_factory=dict)
     lookups: Lookups = field(default_factory=SortedDict)
     """Those that began in this life."""
 
@@ -129,6 +132,15 @@ class _Life:
 
     def walk_backwards(self, usabilities: Collection[Usability]) -> Iterator[StoredMessage]:
         return merge_backwards([self._walk_backwards(usability) for usability in usabilities])
+
+    def walk_groups(self, from_head: int, to_head: int) -> Iterator[StoredMessage]:
+        """In reading order."""
+        is_visible = visibility(self.record)
+        for low, high in visible_segments(self.record, from_head, to_head):
+            walks = [order.irange((low,), (high, math.inf)) for order in self.order.values()]  # type: ignore[arg-type]
+            for _, _, seq in merge(*walks):
+                if is_visible(seq):
+                    yield self.messages[seq]
 
     def _walk_backwards(self, usability: Usability) -> Iterator[StoredMessage]:
         is_visible = visibility(self.record)
@@ -184,6 +196,8 @@ class InMemoryStore(Store):
         self._keys: dict[int, SessionKey] = {}
         self._lists: defaultdict[tuple[str, ...], SortedList[Cursor]] = defaultdict(SortedList)
         self._due: dict[Due, SortedList[tuple[int, SessionKey]]] = {due: SortedList() for due in Due}
+        self._folds: defaultdict[tuple[str, str], SortedList[tuple[int, SessionKey]]] = defaultdict(SortedList)
+        """As `_due`, for each agent: the sessions whose next summary is left to a client."""
         self._events: SortedList[tuple[int, SessionKey, int]] = SortedList()
         """Time, session and number of the events of living sessions."""
         self._buried: set[SessionKey] = set()
@@ -248,9 +262,10 @@ class InMemoryStore(Store):
         opening: list[StoredMessage] = []
         if tail.opening:
             opening = take_opening(life.walk_by_seq(record.first_seq, record.opening_to), tail)
+        summary = life.summaries[record.summary.number] if tail.summary and record.summary else None
         if bodies_fit(newest, opening, tail.body_bytes):
-            return Loaded(record, newest, opening)
-        return Loaded(record, list(map(bare, newest)), list(map(bare, opening)))
+            return Loaded(record, newest, opening, summary)
+        return Loaded(record, list(map(bare, newest)), list(map(bare, opening)), summary)
 
     async def read(
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]
@@ -279,6 +294,25 @@ class InMemoryStore(Store):
         return life.record, [
             msgspec.structs.replace(bare(message), undo=message.undo) for message in islice(walk, limit)
         ]
+
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        life = self._living(key, incarnation)
+        if life is None:
+            return None
+        return life.record, [bare(message) for message in islice(life.walk_groups(from_head, to_head), limit)]
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        life = self._living(key, incarnation)
+        if life is None:
+            return None
+        return life.record, [life.summaries[number] for number in numbers if number in life.summaries]
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        return self._due_page(self._folds.get((tenant, agent), _NO_DUE), before, limit, after)
 
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         life = self._living(key)
@@ -350,6 +384,9 @@ class InMemoryStore(Store):
         for event in change.events:
             living.events[event.number] = event
             self._events.add((event.created, change.key, event.number))
+        living.summaries.update((summary.number, summary) for summary in change.new_summaries)
+        for number in change.dropped_summaries:
+            living.summaries.pop(number, None)
         living.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in change.lookups)
         return Committed()
 
@@ -394,6 +431,8 @@ class InMemoryStore(Store):
             self._lists[name].add(Cursor(listed.activity, session.number))
         for due, at in listed.due.items():
             self._due[due].add((at, key))
+        if listed.fold_at is not None:
+            self._folds[key.tenant, key.agent].add((listed.fold_at, key))
 
     def _delist(self, key: SessionKey, session: _Session, life: _Life) -> None:
         listed = _listed(life.record)
@@ -401,6 +440,8 @@ class InMemoryStore(Store):
             self._lists[name].remove(Cursor(listed.activity, session.number))
         for due, at in listed.due.items():
             self._due[due].remove((at, key))
+        if listed.fold_at is not None:
+            self._folds[key.tenant, key.agent].remove((listed.fold_at, key))
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         found: list[tuple[SessionKey, Record]] = []
@@ -416,7 +457,10 @@ class InMemoryStore(Store):
         return SessionPage(found, "")
 
     async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
-        walk = self._due[due].irange(None, (before,))  # type: ignore[arg-type]
+        return self._due_page(self._due[due], before, limit, after)
+
+    def _due_page(self, listed: SortedList[tuple[int, SessionKey]], before: int, limit: int, after: str) -> DuePage:
+        walk = listed.irange(None, (before,))  # type: ignore[arg-type]
         places = [(Cursor(at, self._sessions[key].number), key) for at, key in walk]
         places.sort()
         if after:
@@ -490,7 +534,7 @@ class InMemoryStore(Store):
         for ended in list(dead):
             life = ended.life
             deleted += _emptied(life, limit - deleted.total)
-            if not life.messages and not life.events:
+            if not (life.messages or life.events or life.summaries):
                 deleted += Deleted(lookups=_shorten(life.lookups, limit - deleted.total))
                 if not life.lookups:
                     session.dead.remove(ended)
@@ -533,9 +577,11 @@ def _shorten(rows: MutableMapping[Any, Any], limit: int) -> int:
 
 
 def _emptied(life: _Life, limit: int) -> Deleted:
-    """Deletes up to `limit` messages and events of a life that ended."""
+    """Deletes up to `limit` messages, events and summaries of a life that ended."""
     messages = _shorten(life.messages, limit)
-    return Deleted(messages=messages, events=_shorten(life.events, limit - messages))
+    events = _shorten(life.events, limit - messages)
+    summaries = _shorten(life.summaries, limit - messages - events)
+    return Deleted(messages=messages, events=events, summaries=summaries)
 
 
 def _matches(message: StoredMessage, query: MessageQuery) -> bool:
@@ -553,11 +599,13 @@ class _Listed(NamedTuple):
     activity: int
     user_id: str
     due: dict[Due, int]
+    fold_at: int | None
 
 
 def _listed(record: Record) -> _Listed:
     due = {Due.PURGE: record.purge_at, Due.EXPIRY: record.expiry_listed_at}
-    return _Listed(record.activity, record.user_id, {kind: at for kind, at in due.items() if at is not None})
+    due_at = {kind: at for kind, at in due.items() if at is not None}
+    return _Listed(record.activity, record.user_id, due_at, record.fold_at)
 
 
 def _list_names(key: SessionKey, user_id: str) -> list[tuple[str, ...]]:

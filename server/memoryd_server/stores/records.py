@@ -52,6 +52,8 @@ class EventKind(IntEnum):
     protocol's enum `WatchEventKind`.
     """
 
+    SUMMARIZED = 2
+    """Another summary stands for the oldest messages, or none any more."""
     REDACTED = 3
     CLEARED = 4
     REWOUND = 5
@@ -73,6 +75,13 @@ class Oversize(IntEnum):
     FAIL = 3
 
 
+class Retention(IntEnum):
+    """What becomes of the messages that a summary covers; the values are those of the protocol's enum."""
+
+    KEEP = 1
+    DELETE = 2
+
+
 class WindowOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
     """How a window is cut; None where it is left to the next more general policy."""
 
@@ -84,10 +93,29 @@ class WindowOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     oversize: Oversize | None = None
 
 
+class SummaryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether and how a history is folded into summaries. Replaces a more general one as a whole (design section 3)."""
+
+    enabled: bool = True
+    """Whether there are summaries: a session may do without although its agent has them."""
+    summarizer: str = ""
+    """The name of the server's summarizer; empty for its default."""
+    max_tokens: int | None = None
+    """The most tokens of a summary; None for the default of the mode."""
+    keep: int | None = None
+    """How many of the newest messages or tokens stay raw; None for all that the limit leaves beside summary and pins.
+    """
+    retention: Retention = Retention.KEEP
+    wait: bool = True
+    """Whether a load that finds that it must fold waits for the summary."""
+
+
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The stored policy of a session or an agent."""
 
     window: WindowOptions = WindowOptions()
+    summary: SummaryPolicy | None = None
+    """None where it is left to the next more general policy."""
 
 
 class OpenCall(msgspec.Struct, frozen=True, array_like=True):
@@ -132,6 +160,78 @@ class RemovedRange(msgspec.Struct, frozen=True, array_like=True):
     to_seq: int
     removed_at: int
     """When, by the store's clock."""
+
+
+class Covered(msgspec.Struct, frozen=True, array_like=True):
+    """How much of what is stored lies behind summaries."""
+
+    messages: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    open_messages: int = 0
+    orphan_messages: int = 0
+
+
+class SummaryLink(msgspec.Struct, frozen=True, array_like=True):
+    """What a session's record knows of one of its summaries.
+
+    A summary and those before it stand together for all messages whose head is at most `to_head`, but for the pinned
+    ones. A boundary by heads is an edge of groups, whatever was stored between a call and its result (invariant 10).
+    """
+
+    number: int
+    """Counts a life's summaries, from 1. Never used twice in a life."""
+    from_seq: int
+    """The first message that it stands for, those of earlier summaries included."""
+    to_head: int
+    to_seq: int
+    """The newest message that it stands for; beyond `to_head` where a call of an older group was answered late."""
+    pinned_to: int
+    """Opening messages up to this seq are pinned: no summary stands for them. Below first_seq when none are."""
+    tokens: int
+    """The price of the message that shows it, in the session's vocabulary."""
+    size: int
+    """The encoded bytes of that message."""
+    messages: int
+    """How many messages it stands for, those of earlier summaries and removed ones included."""
+    stored: Covered
+    """What of these is still counted in the record."""
+    is_final: bool = False
+    """Whether originals are removed (retention DELETE): then it cannot be taken back."""
+
+
+class Folding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What goes on about the next summary of a session: the lease on it and its failures (invariant 10)."""
+
+    lease: str = ""
+    """Who makes it: a random id that only the holder knows; empty when nobody does."""
+    until: int = 0
+    """When the lease ends, by the store's clock."""
+    begun: int = 0
+    """When it was taken."""
+    summarizer: str = ""
+    """The summarizer that the lease is for."""
+    base: int = 0
+    """The number of the summary that it continues; 0 for none."""
+    from_seq: int = 0
+    to_head: int = 0
+    to_seq: int = 0
+    pinned_to: int = 0
+    """What the next summary will stand for, as in `SummaryLink`."""
+    next_head: int = 0
+    """The oldest group that it will not stand for; 0 for none."""
+    covers: Covered = Covered()
+    """The messages that it adds to those of its base."""
+    wanted: int = 0
+    """Since when a client is to make the next summary; 0 when none is."""
+    attempts: int = 0
+    """How many leases ended in a failure since the last success."""
+    retry_at: int = 0
+    """Not before this time is it tried again; 0 for at once."""
+    failure: str = ""
+    """Why the last attempt failed: a reason of `summarizers.FailureReason`; empty when it did not."""
+    held_at: int = 0
+    """The session's last seq when a summary was taken back: nothing is folded before the next append; 0 for none."""
 
 
 class Redaction(msgspec.Struct, frozen=True, array_like=True):
@@ -204,6 +304,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """An `OpenState`, still encoded: few of those who read a record look into it, and it may be most of the record."""
     removed: tuple[RemovedRange, ...] = ()
     """What readers must not see although it may still be stored."""
+    summaries: tuple[SummaryLink, ...] = ()
+    """The newest summaries, oldest first; at most `limits.MAX_SUMMARIES`. Exactly these are stored."""
+    last_summary: int = 0
+    """The number of the newest summary that there ever was in this life."""
+    folding: Folding = Folding()
 
     @property
     def newest_seq(self) -> int:
@@ -224,6 +329,19 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     def purge_at(self) -> int | None:
         """The time under which an index of purges holds the session: its earliest removal; None for none."""
         return min(removed.removed_at for removed in self.removed) if self.removed else None
+
+    @property
+    def summary(self) -> SummaryLink | None:
+        """The current summary."""
+        return self.summaries[-1] if self.summaries else None
+
+    @property
+    def fold_at(self) -> int | None:
+        """The time under which an index holds a session whose next summary is left to a client: when that may be
+        leased; None when none is.
+        """
+        folding = self.folding
+        return max(folding.until, folding.retry_at, folding.wanted) if folding.wanted else None
 
     @property
     def open_state(self) -> OpenState:
@@ -279,6 +397,38 @@ class StoredMessage(Entry, frozen=True, kw_only=True):
     redaction: Redaction | None = None
 
 
+class StoredSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A summary with its text and where it comes from. Stored as one JSON text (`encode_summary`)."""
+
+    number: int
+    """As in its `SummaryLink`."""
+    previous: int
+    """The number of the summary that was part of its input; 0 for none."""
+    text: str
+    """Without the line that marks it in windows. May hold any character."""
+    from_seq: int
+    to_seq: int
+    """The first and the last message that it took in beside the previous summary."""
+    messages: int
+    """How many these are."""
+    summarizer: str
+    model: str
+    created: int
+    duration: int
+    """Microseconds from the lease to the commit."""
+    input_tokens: int
+    """The tokens of what it took in, the previous summary included, in the session's vocabulary."""
+    output_tokens: int
+    """The tokens of its text."""
+    closed: msgspec.Raw = _NOTHING_OPEN
+    """The `OpenState` of the groups that it took in as interrupted: what comes back when it is taken back."""
+
+    @property
+    def closed_state(self) -> OpenState:
+        """The calls and groups that it closed, decoded."""
+        return _OPEN_DECODER.decode(self.closed)
+
+
 class LookupKind(IntEnum):
     """What an id look-up is about."""
 
@@ -329,6 +479,7 @@ class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _RECORD_ENCODER: Final = msgspec.json.Encoder()
 _RECORD_DECODER: Final = msgspec.json.Decoder(Record)
+_SUMMARY_DECODER: Final = msgspec.json.Decoder(StoredSummary)
 _POLICY_DECODER: Final = msgspec.json.Decoder(Policy)
 
 
@@ -345,6 +496,16 @@ def encode_open(state: OpenState) -> msgspec.Raw:
 def decode_record(text: bytes | str) -> Record:
     """The inverse of `encode_record`; fields of a newer version are passed over."""
     return _RECORD_DECODER.decode(text)
+
+
+def encode_summary(summary: StoredSummary) -> bytes:
+    """The summary as JSON: pure text without a raw U+0000, whatever it holds."""
+    return _RECORD_ENCODER.encode(summary)
+
+
+def decode_summary(text: bytes | str) -> StoredSummary:
+    """The inverse of `encode_summary`; fields of a newer version are passed over."""
+    return _SUMMARY_DECODER.decode(text)
 
 
 def encode_policy(policy: Policy) -> str:

@@ -105,6 +105,30 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED with a RetryInfo: the server serves as many watchers as it may. Metadata: `limit`. Watch another
     server, or later.
     """
+    ERROR_REASON_SUMMARY_NOT_FOUND: _ErrorReason.ValueType  # 29
+    """NOT_FOUND: the session has no such summary, or none at all. Metadata: `agent`, `session_id`, `summary_id`."""
+    ERROR_REASON_SUMMARY_TASK_VOID: _ErrorReason.ValueType  # 30
+    """ABORTED: the summary task is void: its lease is over, or the history changed where the task lies (cleared, rewound,
+    redacted, or a call in it was answered). Nothing was changed. Metadata: `agent`, `session_id`. Lease again.
+    """
+    ERROR_REASON_ORIGINALS_REMOVED: _ErrorReason.ValueType  # 31
+    """FAILED_PRECONDITION: the messages behind a summary are removed (retention DELETE), so it cannot be taken back. Metadata:
+    `summary_id`, `to_seq` (the newest message that is gone).
+    """
+    ERROR_REASON_SUMMARIZER_FAILED: _ErrorReason.ValueType  # 32
+    """UNAVAILABLE with a RetryInfo: the summarizer failed. Nothing was changed, and it is tried again with backoff. Metadata:
+    `summarizer`, `failure` (as in WindowStats.summary_failure).
+    """
+    ERROR_REASON_SUMMARIES_DISABLED: _ErrorReason.ValueType  # 33
+    """FAILED_PRECONDITION: the stored policies of session and agent have no summaries. Metadata: `agent`, `session_id`. Store a
+    policy with `summary` first.
+    """
+    ERROR_REASON_SUMMARIZER_DIFFERS: _ErrorReason.ValueType  # 34
+    """FAILED_PRECONDITION: the session's summarizer is `client`: lease a summary task instead. Or it is another one, and there
+    are no tasks to lease. Metadata: `agent`, `session_id`, `summarizer`.
+    """
+    ERROR_REASON_SUMMARY_UNDER_WAY: _ErrorReason.ValueType  # 35
+    """ABORTED with a RetryInfo: another server or client makes the session's summary. Metadata: `agent`, `session_id`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. Every error carries one `google.rpc.ErrorInfo` with the domain `memoryd`, the value's name without its
@@ -195,4 +219,28 @@ ERROR_REASON_TOO_MANY_WATCHERS: ErrorReason.ValueType  # 28
 """RESOURCE_EXHAUSTED with a RetryInfo: the server serves as many watchers as it may. Metadata: `limit`. Watch another
 server, or later.
 """
+ERROR_REASON_SUMMARY_NOT_FOUND: ErrorReason.ValueType  # 29
+"""NOT_FOUND: the session has no such summary, or none at all. Metadata: `agent`, `session_id`, `summary_id`."""
+ERROR_REASON_SUMMARY_TASK_VOID: ErrorReason.ValueType  # 30
+"""ABORTED: the summary task is void: its lease is over, or the history changed where the task lies (cleared, rewound,
+redacted, or a call in it was answered). Nothing was changed. Metadata: `agent`, `session_id`. Lease again.
+"""
+ERROR_REASON_ORIGINALS_REMOVED: ErrorReason.ValueType  # 31
+"""FAILED_PRECONDITION: the messages behind a summary are removed (retention DELETE), so it cannot be taken back. Metadata:
+`summary_id`, `to_seq` (the newest message that is gone).
+"""
+ERROR_REASON_SUMMARIZER_FAILED: ErrorReason.ValueType  # 32
+"""UNAVAILABLE with a RetryInfo: the summarizer failed. Nothing was changed, and it is tried again with backoff. Metadata:
+`summarizer`, `failure` (as in WindowStats.summary_failure).
+"""
+ERROR_REASON_SUMMARIES_DISABLED: ErrorReason.ValueType  # 33
+"""FAILED_PRECONDITION: the stored policies of session and agent have no summaries. Metadata: `agent`, `session_id`. Store a
+policy with `summary` first.
+"""
+ERROR_REASON_SUMMARIZER_DIFFERS: ErrorReason.ValueType  # 34
+"""FAILED_PRECONDITION: the session's summarizer is `client`: lease a summary task instead. Or it is another one, and there
+are no tasks to lease. Metadata: `agent`, `session_id`, `summarizer`.
+"""
+ERROR_REASON_SUMMARY_UNDER_WAY: ErrorReason.ValueType  # 35
+"""ABORTED with a RetryInfo: another server or client makes the session's summary. Metadata: `agent`, `session_id`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -84,7 +84,7 @@ class _WatchEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchE
     WATCH_EVENT_KIND_APPENDED: _WatchEventKind.ValueType  # 1
     """Messages were appended."""
     WATCH_EVENT_KIND_SUMMARIZED: _WatchEventKind.ValueType  # 2
-    """A summary was made or withdrawn. Not sent yet."""
+    """Another summary stands for the oldest messages: those from from_seq to to_seq. Or none does any more: then both are 0."""
     WATCH_EVENT_KIND_REDACTED: _WatchEventKind.ValueType  # 3
     """A message was redacted."""
     WATCH_EVENT_KIND_CLEARED: _WatchEventKind.ValueType  # 4
@@ -104,7 +104,7 @@ WATCH_EVENT_KIND_UNSPECIFIED: WatchEventKind.ValueType  # 0
 WATCH_EVENT_KIND_APPENDED: WatchEventKind.ValueType  # 1
 """Messages were appended."""
 WATCH_EVENT_KIND_SUMMARIZED: WatchEventKind.ValueType  # 2
-"""A summary was made or withdrawn. Not sent yet."""
+"""Another summary stands for the oldest messages: those from from_seq to to_seq. Or none does any more: then both are 0."""
 WATCH_EVENT_KIND_REDACTED: WatchEventKind.ValueType  # 3
 """A message was redacted."""
 WATCH_EVENT_KIND_CLEARED: WatchEventKind.ValueType  # 4

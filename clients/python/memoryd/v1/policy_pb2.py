@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17memoryd/v1/policy.proto\x12\nmemoryd.v1\"\xb4\x02\n\rWindowOptions\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x16.memoryd.v1.WindowModeH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\npin_system\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0fstart_with_user\x18\x04 \x01(\x08H\x03\x88\x01\x01\x12.\n\nopen_calls\x18\x05 \x01(\x0e\x32\x15.memoryd.v1.OpenCallsH\x04\x88\x01\x01\x12+\n\x08oversize\x18\x06 \x01(\x0e\x32\x14.memoryd.v1.OversizeH\x05\x88\x01\x01\x42\x07\n\x05_modeB\x08\n\x06_limitB\r\n\x0b_pin_systemB\x12\n\x10_start_with_userB\r\n\x0b_open_callsB\x0b\n\t_oversize\"3\n\x06Policy\x12)\n\x06window\x18\x01 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions*[\n\nWindowMode\x12\x1b\n\x17WINDOW_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_MODE_MESSAGES\x10\x01\x12\x16\n\x12WINDOW_MODE_TOKENS\x10\x02*l\n\tOpenCalls\x12\x1a\n\x16OPEN_CALLS_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPEN_CALLS_OMIT\x10\x01\x12\x19\n\x15OPEN_CALLS_SYNTHESIZE\x10\x02\x12\x13\n\x0fOPEN_CALLS_KEEP\x10\x03*b\n\x08Oversize\x12\x18\n\x14OVERSIZE_UNSPECIFIED\x10\x00\x12\x14\n\x10OVERSIZE_SHORTEN\x10\x01\x12\x13\n\x0fOVERSIZE_RETURN\x10\x02\x12\x11\n\rOVERSIZE_FAIL\x10\x03\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17memoryd/v1/policy.proto\x12\nmemoryd.v1\"\xb4\x02\n\rWindowOptions\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x16.memoryd.v1.WindowModeH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\npin_system\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0fstart_with_user\x18\x04 \x01(\x08H\x03\x88\x01\x01\x12.\n\nopen_calls\x18\x05 \x01(\x0e\x32\x15.memoryd.v1.OpenCallsH\x04\x88\x01\x01\x12+\n\x08oversize\x18\x06 \x01(\x0e\x32\x14.memoryd.v1.OversizeH\x05\x88\x01\x01\x42\x07\n\x05_modeB\x08\n\x06_limitB\r\n\x0b_pin_systemB\x12\n\x10_start_with_userB\r\n\x0b_open_callsB\x0b\n\t_oversize\"\xcf\x01\n\rSummaryPolicy\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\nsummarizer\x18\x02 \x01(\t\x12\x17\n\nmax_tokens\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\x04keep\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12(\n\tretention\x18\x05 \x01(\x0e\x32\x15.memoryd.v1.Retention\x12\x11\n\x04wait\x18\x06 \x01(\x08H\x03\x88\x01\x01\x42\n\n\x08_enabledB\r\n\x0b_max_tokensB\x07\n\x05_keepB\x07\n\x05_wait\"_\n\x06Policy\x12)\n\x06window\x18\x01 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions\x12*\n\x07summary\x18\x02 \x01(\x0b\x32\x19.memoryd.v1.SummaryPolicy*[\n\nWindowMode\x12\x1b\n\x17WINDOW_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_MODE_MESSAGES\x10\x01\x12\x16\n\x12WINDOW_MODE_TOKENS\x10\x02*l\n\tOpenCalls\x12\x1a\n\x16OPEN_CALLS_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPEN_CALLS_OMIT\x10\x01\x12\x19\n\x15OPEN_CALLS_SYNTHESIZE\x10\x02\x12\x13\n\x0fOPEN_CALLS_KEEP\x10\x03*b\n\x08Oversize\x12\x18\n\x14OVERSIZE_UNSPECIFIED\x10\x00\x12\x14\n\x10OVERSIZE_SHORTEN\x10\x01\x12\x13\n\x0fOVERSIZE_RETURN\x10\x02\x12\x11\n\rOVERSIZE_FAIL\x10\x03*P\n\tRetention\x12\x19\n\x15RETENTION_UNSPECIFIED\x10\x00\x12\x12\n\x0eRETENTION_KEEP\x10\x01\x12\x14\n\x10RETENTION_DELETE\x10\x02\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,14 +32,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'memoryd.v1.policy_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\016dev.memoryd.v1P\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
-  _globals['_WINDOWMODE']._serialized_start=403
-  _globals['_WINDOWMODE']._serialized_end=494
-  _globals['_OPENCALLS']._serialized_start=496
-  _globals['_OPENCALLS']._serialized_end=604
-  _globals['_OVERSIZE']._serialized_start=606
-  _globals['_OVERSIZE']._serialized_end=704
+  _globals['_WINDOWMODE']._serialized_start=657
+  _globals['_WINDOWMODE']._serialized_end=748
+  _globals['_OPENCALLS']._serialized_start=750
+  _globals['_OPENCALLS']._serialized_end=858
+  _globals['_OVERSIZE']._serialized_start=860
+  _globals['_OVERSIZE']._serialized_end=958
+  _globals['_RETENTION']._serialized_start=960
+  _globals['_RETENTION']._serialized_end=1040
   _globals['_WINDOWOPTIONS']._serialized_start=40
   _globals['_WINDOWOPTIONS']._serialized_end=348
-  _globals['_POLICY']._serialized_start=350
-  _globals['_POLICY']._serialized_end=401
+  _globals['_SUMMARYPOLICY']._serialized_start=351
+  _globals['_SUMMARYPOLICY']._serialized_end=558
+  _globals['_POLICY']._serialized_start=560
+  _globals['_POLICY']._serialized_end=655
 # @@protoc_insertion_point(module_scope)

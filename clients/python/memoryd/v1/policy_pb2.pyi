@@ -105,6 +105,30 @@ OVERSIZE_FAIL: Oversize.ValueType  # 3
 """The call fails with FAILED_PRECONDITION, reason WINDOW_TOO_SMALL."""
 Global___Oversize: _TypeAlias = Oversize  # noqa: Y015
 
+class _Retention:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RetentionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Retention.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RETENTION_UNSPECIFIED: _Retention.ValueType  # 0
+    """KEEP."""
+    RETENTION_KEEP: _Retention.ValueType  # 1
+    """They stay: the view ALL lists them, and the summary can be taken back. The default."""
+    RETENTION_DELETE: _Retention.ValueType  # 2
+    """They are removed in the commit of the summary. Pinned messages stay."""
+
+class Retention(_Retention, metaclass=_RetentionEnumTypeWrapper):
+    """What becomes of the messages that a summary covers."""
+
+RETENTION_UNSPECIFIED: Retention.ValueType  # 0
+"""KEEP."""
+RETENTION_KEEP: Retention.ValueType  # 1
+"""They stay: the view ALL lists them, and the summary can be taken back. The default."""
+RETENTION_DELETE: Retention.ValueType  # 2
+"""They are removed in the commit of the summary. Pinned messages stay."""
+Global___Retention: _TypeAlias = Retention  # noqa: Y015
+
 @_typing.final
 class WindowOptions(_message.Message):
     """How a window is cut. Each field that is left out comes from the session's stored policy, then the agent's, then the
@@ -177,24 +201,102 @@ class WindowOptions(_message.Message):
 Global___WindowOptions: _TypeAlias = WindowOptions  # noqa: Y015
 
 @_typing.final
+class SummaryPolicy(_message.Message):
+    """How a history is folded: when all that a window of the stored policy would show exceeds its limit, the oldest groups are
+    summarized, so that the newest `keep` messages or tokens stay as they are. The limit is that of the stored policies; it
+    must be at least 2 messages or 256 tokens.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENABLED_FIELD_NUMBER: _builtins.int
+    SUMMARIZER_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    enabled: _builtins.bool
+    """Whether there are summaries. Default true: false lets a session do without although its agent has them."""
+    summarizer: _builtins.str
+    """Who makes them: `extractive` (the server itself, without a network), `openai` (the endpoint in the server's settings)
+    or `client` (whoever leases summary tasks). Empty for the server's default. INVALID_ARGUMENT for one that the server
+    does not have.
+    """
+    max_tokens: _builtins.int
+    """The most tokens of a summary: 16 to 8,000. Default 1,000 when the limit counts messages, and 20 % of a limit in tokens,
+    up to 8,000.
+    """
+    keep: _builtins.int
+    """How many of the newest messages or tokens stay raw when older ones are folded, in the unit of the window's mode; from 1.
+    Default: all that the limit leaves beside summary and pins. Half the limit folds less often, and keeps the beginning
+    of the prompt the same for longer.
+    """
+    retention: Global___Retention.ValueType
+    """What becomes of the messages that a summary covers. Default KEEP."""
+    wait: _builtins.bool
+    """Whether a load that finds that it must fold waits for the summary: at most 10 seconds, or until a second before its
+    deadline. Default true. Loads do not wait for the summarizer `client`.
+    """
+    def __init__(
+        self,
+        *,
+        enabled: _builtins.bool | None = ...,
+        summarizer: _builtins.str = ...,
+        max_tokens: _builtins.int | None = ...,
+        keep: _builtins.int | None = ...,
+        retention: Global___Retention.ValueType = ...,
+        wait: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_keep", b"_keep", "_max_tokens", b"_max_tokens", "_wait", b"_wait", "enabled", b"enabled", "keep", b"keep", "max_tokens", b"max_tokens", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_keep", b"_keep", "_max_tokens", b"_max_tokens", "_wait", b"_wait", "enabled", b"enabled", "keep", b"keep", "max_tokens", b"max_tokens", "retention", b"retention", "summarizer", b"summarizer", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    _WhichOneofReturnType__keep: _TypeAlias = _typing.Literal["keep"]  # noqa: Y015
+    _WhichOneofArgType__keep: _TypeAlias = _typing.Literal["_keep", b"_keep"]  # noqa: Y015
+    _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__wait: _TypeAlias = _typing.Literal["wait"]  # noqa: Y015
+    _WhichOneofArgType__wait: _TypeAlias = _typing.Literal["_wait", b"_wait"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__keep) -> _WhichOneofReturnType__keep | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait) -> _WhichOneofReturnType__wait | None: ...
+
+Global___SummaryPolicy: _TypeAlias = SummaryPolicy  # noqa: Y015
+
+@_typing.final
 class Policy(_message.Message):
     """The stored policy of a session or an agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WINDOW_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def window(self) -> Global___WindowOptions:
         """How windows are cut when a request leaves options out."""
+
+    @_builtins.property
+    def summary(self) -> Global___SummaryPolicy:
+        """How histories are folded. Replaces a more general policy's as a whole, and what it leaves out takes its default. Left
+        out: as the more general policy says; the server's own folds nothing.
+        """
 
     def __init__(
         self,
         *,
         window: Global___WindowOptions | None = ...,
+        summary: Global___SummaryPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

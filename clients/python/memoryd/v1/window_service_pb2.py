@@ -27,7 +27,7 @@ from memoryd.v1 import policy_pb2 as memoryd_dot_v1_dot_policy__pb2
 from memoryd.v1 import session_pb2 as memoryd_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmemoryd/v1/window_service.proto\x12\nmemoryd.v1\x1a\x18memoryd/v1/message.proto\x1a\x17memoryd/v1/policy.proto\x1a\x18memoryd/v1/session.proto\"H\n\x0eLeftOutMessage\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.memoryd.v1.LeftOutReason\"\xb5\x01\n\x07LeftOut\x12\x13\n\x0blimit_count\x18\x01 \x01(\x03\x12\x16\n\x0elimit_from_seq\x18\x02 \x01(\x03\x12\x14\n\x0climit_to_seq\x18\x03 \x01(\x03\x12\x1b\n\x13orphan_result_count\x18\x04 \x01(\x03\x12\x1c\n\x14open_tool_call_count\x18\x05 \x01(\x03\x12,\n\x08messages\x18\x06 \x03(\x0b\x32\x1a.memoryd.v1.LeftOutMessage\"\xd3\x03\n\x0bWindowStats\x12\x1d\n\x15history_message_count\x18\x01 \x01(\x03\x12\x1b\n\x13history_token_count\x18\x02 \x01(\x03\x12\x1c\n\x14window_message_count\x18\x03 \x01(\x03\x12\x1a\n\x12window_token_count\x18\x04 \x01(\x03\x12$\n\x04mode\x18\x05 \x01(\x0e\x32\x16.memoryd.v1.WindowMode\x12\r\n\x05limit\x18\x06 \x01(\x03\x12\x1a\n\x12limit_used_percent\x18\x07 \x01(\x01\x12%\n\x08left_out\x18\x08 \x01(\x0b\x32\x13.memoryd.v1.LeftOut\x12\x1f\n\x17uncovered_message_count\x18\t \x01(\x03\x12\x12\n\nover_limit\x18\n \x01(\x08\x12\x16\n\x0eshortened_seqs\x18\x0b \x03(\x03\x12/\n\rsummary_state\x18\x0c \x01(\x0e\x32\x18.memoryd.v1.SummaryState\x12\x15\n\rprefix_digest\x18\r \x01(\x0c\x12\x1c\n\x14pinned_message_count\x18\x0e \x01(\x05\x12\x10\n\x08last_seq\x18\x0f \x01(\x03\x12\x11\n\tfirst_seq\x18\x10 \x01(\x03\"y\n\x11LoadWindowRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions\x12\x0f\n\x07\x65xplain\x18\x03 \x01(\x08\"c\n\x12LoadWindowResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12&\n\x05stats\x18\x02 \x01(\x0b\x32\x17.memoryd.v1.WindowStats\"{\n\x13StreamWindowRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions\x12\x0f\n\x07\x65xplain\x18\x03 \x01(\x08\"t\n\x14StreamWindowResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12+\n\x05stats\x18\x02 \x01(\x0b\x32\x17.memoryd.v1.WindowStatsH\x00\x88\x01\x01\x42\x08\n\x06_stats*\x95\x01\n\x0cSummaryState\x12\x1d\n\x19SUMMARY_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SUMMARY_STATE_NONE\x10\x01\x12\x19\n\x15SUMMARY_STATE_CURRENT\x10\x02\x12\x19\n\x15SUMMARY_STATE_PENDING\x10\x03\x12\x18\n\x14SUMMARY_STATE_FAILED\x10\x04*\x92\x01\n\rLeftOutReason\x12\x1f\n\x1bLEFT_OUT_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15LEFT_OUT_REASON_LIMIT\x10\x01\x12!\n\x1dLEFT_OUT_REASON_ORPHAN_RESULT\x10\x02\x12\"\n\x1eLEFT_OUT_REASON_OPEN_TOOL_CALL\x10\x03\x32\xb1\x01\n\rWindowService\x12K\n\nLoadWindow\x12\x1d.memoryd.v1.LoadWindowRequest\x1a\x1e.memoryd.v1.LoadWindowResponse\x12S\n\x0cStreamWindow\x12\x1f.memoryd.v1.StreamWindowRequest\x1a .memoryd.v1.StreamWindowResponse0\x01\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmemoryd/v1/window_service.proto\x12\nmemoryd.v1\x1a\x18memoryd/v1/message.proto\x1a\x17memoryd/v1/policy.proto\x1a\x18memoryd/v1/session.proto\"H\n\x0eLeftOutMessage\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.memoryd.v1.LeftOutReason\"\xb5\x01\n\x07LeftOut\x12\x13\n\x0blimit_count\x18\x01 \x01(\x03\x12\x16\n\x0elimit_from_seq\x18\x02 \x01(\x03\x12\x14\n\x0climit_to_seq\x18\x03 \x01(\x03\x12\x1b\n\x13orphan_result_count\x18\x04 \x01(\x03\x12\x1c\n\x14open_tool_call_count\x18\x05 \x01(\x03\x12,\n\x08messages\x18\x06 \x03(\x0b\x32\x1a.memoryd.v1.LeftOutMessage\"\x80\x04\n\x0bWindowStats\x12\x1d\n\x15history_message_count\x18\x01 \x01(\x03\x12\x1b\n\x13history_token_count\x18\x02 \x01(\x03\x12\x1c\n\x14window_message_count\x18\x03 \x01(\x03\x12\x1a\n\x12window_token_count\x18\x04 \x01(\x03\x12$\n\x04mode\x18\x05 \x01(\x0e\x32\x16.memoryd.v1.WindowMode\x12\r\n\x05limit\x18\x06 \x01(\x03\x12\x1a\n\x12limit_used_percent\x18\x07 \x01(\x01\x12%\n\x08left_out\x18\x08 \x01(\x0b\x32\x13.memoryd.v1.LeftOut\x12\x1f\n\x17uncovered_message_count\x18\t \x01(\x03\x12\x12\n\nover_limit\x18\n \x01(\x08\x12\x16\n\x0eshortened_seqs\x18\x0b \x03(\x03\x12/\n\rsummary_state\x18\x0c \x01(\x0e\x32\x18.memoryd.v1.SummaryState\x12\x15\n\rprefix_digest\x18\r \x01(\x0c\x12\x1c\n\x14pinned_message_count\x18\x0e \x01(\x05\x12\x10\n\x08last_seq\x18\x0f \x01(\x03\x12\x11\n\tfirst_seq\x18\x10 \x01(\x03\x12\x12\n\nsummary_id\x18\x11 \x01(\t\x12\x17\n\x0fsummary_failure\x18\x12 \x01(\t\"\xcf\x01\n\x11LoadWindowRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions\x12\x0f\n\x07\x65xplain\x18\x03 \x01(\x08\x12\x14\n\x07summary\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x1d\n\x10wait_for_summary\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\n\n\x08_summaryB\x13\n\x11_wait_for_summary\"c\n\x12LoadWindowResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12&\n\x05stats\x18\x02 \x01(\x0b\x32\x17.memoryd.v1.WindowStats\"\xd1\x01\n\x13StreamWindowRequest\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.memoryd.v1.WindowOptions\x12\x0f\n\x07\x65xplain\x18\x03 \x01(\x08\x12\x14\n\x07summary\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x1d\n\x10wait_for_summary\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\n\n\x08_summaryB\x13\n\x11_wait_for_summary\"t\n\x14StreamWindowResponse\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.memoryd.v1.Message\x12+\n\x05stats\x18\x02 \x01(\x0b\x32\x17.memoryd.v1.WindowStatsH\x00\x88\x01\x01\x42\x08\n\x06_stats*\x95\x01\n\x0cSummaryState\x12\x1d\n\x19SUMMARY_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SUMMARY_STATE_NONE\x10\x01\x12\x19\n\x15SUMMARY_STATE_CURRENT\x10\x02\x12\x19\n\x15SUMMARY_STATE_PENDING\x10\x03\x12\x18\n\x14SUMMARY_STATE_FAILED\x10\x04*\x92\x01\n\rLeftOutReason\x12\x1f\n\x1bLEFT_OUT_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15LEFT_OUT_REASON_LIMIT\x10\x01\x12!\n\x1dLEFT_OUT_REASON_ORPHAN_RESULT\x10\x02\x12\"\n\x1eLEFT_OUT_REASON_OPEN_TOOL_CALL\x10\x03\x32\xb1\x01\n\rWindowService\x12K\n\nLoadWindow\x12\x1d.memoryd.v1.LoadWindowRequest\x1a\x1e.memoryd.v1.LoadWindowResponse\x12S\n\x0cStreamWindow\x12\x1f.memoryd.v1.StreamWindowRequest\x1a .memoryd.v1.StreamWindowResponse0\x01\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'memoryd.v1.window_service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\016dev.memoryd.v1P\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
-  _globals['_SUMMARYSTATE']._serialized_start=1320
-  _globals['_SUMMARYSTATE']._serialized_end=1469
-  _globals['_LEFTOUTREASON']._serialized_start=1472
-  _globals['_LEFTOUTREASON']._serialized_end=1618
+  _globals['_SUMMARYSTATE']._serialized_start=1539
+  _globals['_SUMMARYSTATE']._serialized_end=1688
+  _globals['_LEFTOUTREASON']._serialized_start=1691
+  _globals['_LEFTOUTREASON']._serialized_end=1837
   _globals['_LEFTOUTMESSAGE']._serialized_start=124
   _globals['_LEFTOUTMESSAGE']._serialized_end=196
   _globals['_LEFTOUT']._serialized_start=199
   _globals['_LEFTOUT']._serialized_end=380
   _globals['_WINDOWSTATS']._serialized_start=383
-  _globals['_WINDOWSTATS']._serialized_end=850
-  _globals['_LOADWINDOWREQUEST']._serialized_start=852
-  _globals['_LOADWINDOWREQUEST']._serialized_end=973
-  _globals['_LOADWINDOWRESPONSE']._serialized_start=975
-  _globals['_LOADWINDOWRESPONSE']._serialized_end=1074
-  _globals['_STREAMWINDOWREQUEST']._serialized_start=1076
-  _globals['_STREAMWINDOWREQUEST']._serialized_end=1199
-  _globals['_STREAMWINDOWRESPONSE']._serialized_start=1201
-  _globals['_STREAMWINDOWRESPONSE']._serialized_end=1317
-  _globals['_WINDOWSERVICE']._serialized_start=1621
-  _globals['_WINDOWSERVICE']._serialized_end=1798
+  _globals['_WINDOWSTATS']._serialized_end=895
+  _globals['_LOADWINDOWREQUEST']._serialized_start=898
+  _globals['_LOADWINDOWREQUEST']._serialized_end=1105
+  _globals['_LOADWINDOWRESPONSE']._serialized_start=1107
+  _globals['_LOADWINDOWRESPONSE']._serialized_end=1206
+  _globals['_STREAMWINDOWREQUEST']._serialized_start=1209
+  _globals['_STREAMWINDOWREQUEST']._serialized_end=1418
+  _globals['_STREAMWINDOWRESPONSE']._serialized_start=1420
+  _globals['_STREAMWINDOWRESPONSE']._serialized_end=1536
+  _globals['_WINDOWSERVICE']._serialized_start=1840
+  _globals['_WINDOWSERVICE']._serialized_end=2017
 # @@protoc_insertion_point(module_scope)

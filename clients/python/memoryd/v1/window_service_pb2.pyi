@@ -31,13 +31,13 @@ class _SummaryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryS
     SUMMARY_STATE_UNSPECIFIED: _SummaryState.ValueType  # 0
     """Not told."""
     SUMMARY_STATE_NONE: _SummaryState.ValueType  # 1
-    """The policy in force asks for no summary."""
+    """The stored policies ask for no summary, or nothing had to be folded yet."""
     SUMMARY_STATE_CURRENT: _SummaryState.ValueType  # 2
     """The summary covers all that the policy wants folded."""
     SUMMARY_STATE_PENDING: _SummaryState.ValueType  # 3
-    """A summary is being made."""
+    """A summary is being made, or is left to a client. Until it is there, the window holds the earlier one, if any."""
     SUMMARY_STATE_FAILED: _SummaryState.ValueType  # 4
-    """The last attempt failed and will be repeated."""
+    """The last attempt failed and will be repeated; `summary_failure` says why."""
 
 class SummaryState(_SummaryState, metaclass=_SummaryStateEnumTypeWrapper):
     """Whether a summary stands for older messages."""
@@ -45,13 +45,13 @@ class SummaryState(_SummaryState, metaclass=_SummaryStateEnumTypeWrapper):
 SUMMARY_STATE_UNSPECIFIED: SummaryState.ValueType  # 0
 """Not told."""
 SUMMARY_STATE_NONE: SummaryState.ValueType  # 1
-"""The policy in force asks for no summary."""
+"""The stored policies ask for no summary, or nothing had to be folded yet."""
 SUMMARY_STATE_CURRENT: SummaryState.ValueType  # 2
 """The summary covers all that the policy wants folded."""
 SUMMARY_STATE_PENDING: SummaryState.ValueType  # 3
-"""A summary is being made."""
+"""A summary is being made, or is left to a client. Until it is there, the window holds the earlier one, if any."""
 SUMMARY_STATE_FAILED: SummaryState.ValueType  # 4
-"""The last attempt failed and will be repeated."""
+"""The last attempt failed and will be repeated; `summary_failure` says why."""
 Global___SummaryState: _TypeAlias = SummaryState  # noqa: Y015
 
 class _LeftOutReason:
@@ -178,6 +178,8 @@ class WindowStats(_message.Message):
     PINNED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    SUMMARY_ID_FIELD_NUMBER: _builtins.int
+    SUMMARY_FAILURE_FIELD_NUMBER: _builtins.int
     history_message_count: _builtins.int
     """Messages in the history."""
     history_token_count: _builtins.int
@@ -208,6 +210,12 @@ class WindowStats(_message.Message):
     """The session's last seq when the window was read: the expected_last_seq of a conditional append."""
     first_seq: _builtins.int
     """The seq of the first message after the pins; 0 when there is none."""
+    summary_id: _builtins.str
+    """The id of the summary that the window shows; empty when it shows none."""
+    summary_failure: _builtins.str
+    """Why the last attempt to make a summary failed: one of unreachable, overloaded, timeout, misconfigured, input_too_long,
+    empty_answer, no_text, bad_answer, internal, abandoned, expired. Empty when it did not.
+    """
     @_builtins.property
     def left_out(self) -> Global___LeftOut:
         """What is not in the window."""
@@ -235,10 +243,12 @@ class WindowStats(_message.Message):
         pinned_message_count: _builtins.int = ...,
         last_seq: _builtins.int = ...,
         first_seq: _builtins.int = ...,
+        summary_id: _builtins.str = ...,
+        summary_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_seq", b"first_seq", "history_message_count", b"history_message_count", "history_token_count", b"history_token_count", "last_seq", b"last_seq", "left_out", b"left_out", "limit", b"limit", "limit_used_percent", b"limit_used_percent", "mode", b"mode", "over_limit", b"over_limit", "pinned_message_count", b"pinned_message_count", "prefix_digest", b"prefix_digest", "shortened_seqs", b"shortened_seqs", "summary_state", b"summary_state", "uncovered_message_count", b"uncovered_message_count", "window_message_count", b"window_message_count", "window_token_count", b"window_token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_seq", b"first_seq", "history_message_count", b"history_message_count", "history_token_count", b"history_token_count", "last_seq", b"last_seq", "left_out", b"left_out", "limit", b"limit", "limit_used_percent", b"limit_used_percent", "mode", b"mode", "over_limit", b"over_limit", "pinned_message_count", b"pinned_message_count", "prefix_digest", b"prefix_digest", "shortened_seqs", b"shortened_seqs", "summary_failure", b"summary_failure", "summary_id", b"summary_id", "summary_state", b"summary_state", "uncovered_message_count", b"uncovered_message_count", "window_message_count", b"window_message_count", "window_token_count", b"window_token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -253,8 +263,16 @@ class LoadWindowRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    WAIT_FOR_SUMMARY_FIELD_NUMBER: _builtins.int
     explain: _builtins.bool
     """Whether `left_out` lists messages."""
+    summary: _builtins.bool
+    """Whether the window shows the session's summary in the place of what it covers. Default: whether the stored policies
+    have summaries. With one, a limit below 2 messages or 256 tokens is INVALID_ARGUMENT.
+    """
+    wait_for_summary: _builtins.bool
+    """Whether to wait when the stored policies ask for a fold. Default: what they say."""
     @_builtins.property
     def session(self) -> _session_pb2.SessionKey:
         """The session to read. Required."""
@@ -269,12 +287,21 @@ class LoadWindowRequest(_message.Message):
         session: _session_pb2.SessionKey | None = ...,
         options: _policy_pb2.WindowOptions | None = ...,
         explain: _builtins.bool = ...,
+        summary: _builtins.bool | None = ...,
+        wait_for_summary: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_summary", b"_summary", "_wait_for_summary", b"_wait_for_summary", "options", b"options", "session", b"session", "summary", b"summary", "wait_for_summary", b"wait_for_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "options", b"options", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_summary", b"_summary", "_wait_for_summary", b"_wait_for_summary", "explain", b"explain", "options", b"options", "session", b"session", "summary", b"summary", "wait_for_summary", b"wait_for_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__summary: _TypeAlias = _typing.Literal["summary"]  # noqa: Y015
+    _WhichOneofArgType__summary: _TypeAlias = _typing.Literal["_summary", b"_summary"]  # noqa: Y015
+    _WhichOneofReturnType__wait_for_summary: _TypeAlias = _typing.Literal["wait_for_summary"]  # noqa: Y015
+    _WhichOneofArgType__wait_for_summary: _TypeAlias = _typing.Literal["_wait_for_summary", b"_wait_for_summary"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__summary) -> _WhichOneofReturnType__summary | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait_for_summary) -> _WhichOneofReturnType__wait_for_summary | None: ...
 
 Global___LoadWindowRequest: _TypeAlias = LoadWindowRequest  # noqa: Y015
 
@@ -288,8 +315,10 @@ class LoadWindowResponse(_message.Message):
     STATS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """The messages in reading order: pins first, then whole groups, the results of a group's calls right behind its head in
-        the order of the calls.
+        """The messages in reading order: pins first, then the summary, then whole groups, the results of a group's calls right
+        behind its head in the order of the calls. The summary is one USER message with the summary's id, no seq, and the text
+        `[CONVERSATION SUMMARY]`, a newline and the summary; its metadata is
+        `{"type":"history_summary","from_seq":…,"to_seq":…}`.
         """
 
     @_builtins.property
@@ -319,8 +348,16 @@ class StreamWindowRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    WAIT_FOR_SUMMARY_FIELD_NUMBER: _builtins.int
     explain: _builtins.bool
     """Whether `left_out` lists messages."""
+    summary: _builtins.bool
+    """Whether the window shows the session's summary in the place of what it covers. Default: whether the stored policies
+    have summaries. With one, a limit below 2 messages or 256 tokens is INVALID_ARGUMENT.
+    """
+    wait_for_summary: _builtins.bool
+    """Whether to wait when the stored policies ask for a fold. Default: what they say."""
     @_builtins.property
     def session(self) -> _session_pb2.SessionKey:
         """The session to read. Required."""
@@ -335,12 +372,21 @@ class StreamWindowRequest(_message.Message):
         session: _session_pb2.SessionKey | None = ...,
         options: _policy_pb2.WindowOptions | None = ...,
         explain: _builtins.bool = ...,
+        summary: _builtins.bool | None = ...,
+        wait_for_summary: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_summary", b"_summary", "_wait_for_summary", b"_wait_for_summary", "options", b"options", "session", b"session", "summary", b"summary", "wait_for_summary", b"wait_for_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "options", b"options", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_summary", b"_summary", "_wait_for_summary", b"_wait_for_summary", "explain", b"explain", "options", b"options", "session", b"session", "summary", b"summary", "wait_for_summary", b"wait_for_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__summary: _TypeAlias = _typing.Literal["summary"]  # noqa: Y015
+    _WhichOneofArgType__summary: _TypeAlias = _typing.Literal["_summary", b"_summary"]  # noqa: Y015
+    _WhichOneofReturnType__wait_for_summary: _TypeAlias = _typing.Literal["wait_for_summary"]  # noqa: Y015
+    _WhichOneofArgType__wait_for_summary: _TypeAlias = _typing.Literal["_wait_for_summary", b"_wait_for_summary"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__summary) -> _WhichOneofReturnType__summary | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait_for_summary) -> _WhichOneofReturnType__wait_for_summary | None: ...
 
 Global___StreamWindowRequest: _TypeAlias = StreamWindowRequest  # noqa: Y015
 

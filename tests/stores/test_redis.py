@@ -23,8 +23,9 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import AgentRecord, LookupKind, SessionKey, StoredMessage, Usability
+from memoryd_server.stores.records import AgentRecord, Folding, LookupKind, SessionKey, StoredMessage, Usability
 from memoryd_server.stores.redis.keys import FORMAT, PARTITIONS, Keys, digest_of, joined, parted, partition_tags
+from memoryd_server.stores.redis.members import folds
 from memoryd_server.stores.redis.store import RedisStore
 from tests.databases.kinds import REDIS
 from tests.databases.redis import connected, keys, prefix_of
@@ -40,11 +41,14 @@ from tests.stores.builders import (
     change_of,
     erased,
     event,
+    link,
     listed,
     lookup,
     message,
     orphan,
     result,
+    summaries,
+    summary,
     swept,
 )
 from tests.stores.counting_proxy import CountingProxy, counting_proxy
@@ -98,6 +102,7 @@ async def fill(session: Session) -> None:
     """Two lives with something of every kind, the first of them dead."""
     for _ in range(2):
         fields: dict[str, Any] = {"user_id": "user", "ttl": 1_000_000, "lookups": [lookup(f"{session.record}")]}
+        fields |= {"folding": Folding(wanted=1), **summaries(1, 2)}
         sent = [message(1), call(2, usability=Usability.OPEN, undo="{}"), orphan(3)]
         await (session.be_reborn(*sent, **fields) if session.record else session.commit(*sent, **fields))
         await session.commit(result(4, 2), completed=[2], events=[event(2)])
@@ -122,6 +127,36 @@ class TestKeys:
         name = Keys(prefix_of(url)).session(KEY)
         mine = {found.decode() for _, found in keys(url) if key_slot(found) == key_slot(name.hash.encode())}
         assert mine == {name.hash, name.order, name.partition}
+
+    async def test_of_a_session_without_summaries_hold_what_earlier_versions_wrote(
+        self, session: Session, url: str
+    ) -> None:
+        """Their sessions are read as those that never had a summary."""
+        await session.commit(message(1))
+        name = Keys(prefix_of(url)).session(KEY)
+        with connected(url) as client:
+            life = bytes([0, 0, 0, 1])
+            body = life + b"b" + (1).to_bytes(8, "big")
+            fields: Any = client.hkeys(name.hash)
+            assert {*fields} == {b"key", b"inc", b"ver", b"rec", b"life", b"vis", b"open", b"shape", body}
+            assert {member[:5] for member in members_of(client, name.order)} == {life + b"s", life + b"0"}
+            assert {member[:1] for member in members_of(client, name.partition)} == {b"T"}
+        assert (await session.load(summary=True)).summary is None
+
+    async def test_of_a_living_name_hold_nothing_of_an_erased_life(self, session: Session, url: str) -> None:
+        await fill(session)
+        name = Keys(prefix_of(url)).session(KEY)
+        dead = bytes([0, 0, 0, 1])
+        with connected(url) as client:
+
+            def held() -> list[bytes]:
+                fields: Any = client.hkeys(name.hash)
+                return [each for each in (*fields, *members_of(client, name.order)) if each.startswith(dead)]
+
+            assert {each[4:5] for each in held()} == {b"b", b"u", b"m", b"s", b"v", b"0", b"2"}
+            assert await erased(session.store, "user", limit=2) == Deleted(messages=4, events=1, lookups=1, summaries=2)
+            assert held() == []
+        assert (await session.load(summary=True)).summary == summary(2)
 
     async def test_hold_nothing_when_all_is_deleted(self, session: Session, store: Store, url: str) -> None:
         before = {found for _, found in keys(url)}
@@ -191,21 +226,26 @@ class TestRoundTrips:
             Tail(BOTH, 100_000, 200, opening=True, body_bytes=PLENTY),
             Tail(BOTH, 100_000, 200, opening=True, body_bytes=10),
             Tail(BOTH, 900, body_bytes=PLENTY),
+            Tail(USABLE, 20, opening=True, summary=True, body_bytes=PLENTY),
         ],
         ids=str,
     )
     async def test_a_load_takes_one(self, proxy: CountingProxy, tail: Tail | None) -> None:
-        await self.session.commit(*(message(seq) for seq in range(1, 1_001)), opening_to=2)
+        await self.session.commit(*(message(seq) for seq in range(1, 1_001)), opening_to=2, **summaries(1, 2))
         assert await self.trips(proxy, lambda: self.store.load(KEY, tail)) == 1
 
     async def test_reads_of_one_session_take_one(self, proxy: CountingProxy) -> None:
-        record = await self.session.commit(*map(message, range(1, 301)), lookups=[lookup("a")], events=[event(1)])
+        record = await self.session.commit(
+            *map(message, range(1, 301)), lookups=[lookup("a")], events=[event(1)], **summaries(1, 2)
+        )
         inc = record.incarnation
         reads: list[Callable[[], Awaitable[object]]] = [
             self.session.page,
             lambda: self.store.list_messages(KEY, MessageQuery(1, 300, True, 100, PLENTY, run_id="none")),
             lambda: self.store.read(KEY, inc, range(1, 301)),
             lambda: self.store.list_entries(KEY, inc, 1, 300, 1_000),
+            lambda: self.store.list_in_reading_order(KEY, inc, 1, 300, 1_000),
+            lambda: self.store.read_summaries(KEY, inc, [1, 2]),
             lambda: self.store.list_unusable(KEY, EVERY, 100),
             lambda: self.store.list_events(KEY, inc, 0, 100),
             lambda: self.store.find(KEY, LookupKind.MESSAGE, ["a", "b"]),
@@ -225,7 +265,20 @@ class TestRoundTrips:
 
     async def test_every_change_takes_one(self, proxy: CountingProxy) -> None:
         """What moves a session in lists, and what ends it, too."""
+
+        async def fold() -> None:
+            assert self.session.record is not None
+            number = self.session.record.last_summary + 1
+            await self.session.commit(
+                new_summaries=(summary(number),),
+                dropped_summaries=(number - 1,),
+                summaries=(link(number),),
+                last_summary=number,
+                folding=Folding(wanted=number),
+            )
+
         changes: list[Callable[[], Awaitable[object]]] = [
+            fold,
             lambda: self.session.commit(activity=(self.session.record.activity if self.session.record else 0) + 1),
             lambda: self.session.commit(user_id="user", ttl=1),
             lambda: self.session.remove(1, 1),
@@ -269,6 +322,12 @@ class TestRoundTrips:
             await Session(self.store, KEY._replace(session_id=f"{number}")).commit(activity=number)
         pages = (SessionQuery("tenant", None, None, 100), SessionQuery("tenant", "agent", None, 30))
         assert [await self.trips(proxy, lambda page=page: self.store.list_sessions(page)) for page in pages] == [2, 2]  # type: ignore[misc]
+
+    async def test_a_page_of_folds_takes_two(self, proxy: CountingProxy) -> None:
+        for number in range(30):
+            key = KEY._replace(session_id=f"{number}")
+            await Session(self.store, key).commit(folding=Folding(wanted=number + 1))
+        assert await self.trips(proxy, lambda: self.store.list_folds("tenant", "agent", 1 << 60, 30)) == 2
 
 
 class TestCost:
@@ -314,6 +373,49 @@ class TestCost:
         assert all(sum(cost.values()) <= 8 for cost in costs[0])
         await store.close()
 
+    async def test_of_a_summary_is_the_same_whatever_it_covers(self, own_url: str, client: Client) -> None:
+        store = await opened(own_url)
+        costs = []
+        for length in (200, 4_000):
+            session = await self.build(store, f"{length}", length)
+
+            async def fold(session: Session = session, length: int = length) -> None:
+                assert session.record is not None
+                number = session.record.last_summary + 1
+                made = link(number, to_head=length - 20, to_seq=length - 20, messages=length - 20)
+                await session.commit(
+                    new_summaries=(summary(number),),
+                    dropped_summaries=(number - 1,),
+                    summaries=(made,),
+                    last_summary=number,
+                )
+
+            async def read_groups(session: Session = session, length: int = length) -> None:
+                assert session.record is not None
+                inc = session.record.incarnation
+                assert await store.list_in_reading_order(session.key, inc, length - 100, length, 50) is not None
+
+            costs.append([await self.touched(client, work) for work in (fold, read_groups)])
+        assert costs[0] == costs[1]
+        assert all(sum(cost.values()) <= 8 for cost in costs[0])
+        await store.close()
+
+    async def test_of_a_load_asked_for_a_summary_is_that_of_any_other_where_there_is_none(
+        self, own_url: str, client: Client
+    ) -> None:
+        store = await opened(own_url)
+        session = await self.build(store, "session", 200)
+        tail = Tail(USABLE, 20, opening=True, body_bytes=PLENTY)
+        asking = Tail(USABLE, 20, opening=True, body_bytes=PLENTY, summary=True)
+        plain = await self.touched(client, lambda: store.load(session.key, tail))
+        assert await self.touched(client, lambda: store.load(session.key, asking)) == plain
+        await session.commit(**summaries(1))
+        assert await self.touched(client, lambda: store.load(session.key, tail)) == plain
+        assert await self.touched(client, lambda: store.load(session.key, asking)) == {**plain, "hget": 1}
+        await session.commit(summaries=(), dropped_summaries=(1,))
+        assert await self.touched(client, lambda: store.load(session.key, asking)) == plain
+        await store.close()
+
     async def test_of_a_load_in_bytes_is_that_of_what_it_answers(self, own_url: str, client: Client) -> None:
         store = await opened(own_url)
         sent = []
@@ -344,6 +446,9 @@ class TestCost:
         for due in Due:
             await store.list_due(due, 1 << 60, 10)
         await store.save_agent(AgentRecord("tenant", "agent", 1, 1))
+        await store.list_folds("tenant", "agent", 1 << 60, 10)
+        await store.read_summaries(KEY, session.record.incarnation, [1, 2])
+        await store.list_in_reading_order(KEY, session.record.incarnation, 1, 9, 9)
         await store.list_agents("tenant", "", 10)
         await store.list_tenants("", 10)
         await store.lease("sweep", "holder", 10)
@@ -403,7 +508,7 @@ class TestStaleEntries:
     async def test_of_sessions_that_never_were_disturb_no_list(
         self, store: RedisStore, session: Session, url: str
     ) -> None:
-        await session.commit(message(1), user_id="user", ttl=1)
+        await session.commit(message(1), user_id="user", ttl=1, folding=Folding(wanted=1))
         partition = Keys(prefix_of(url)).session(KEY).partition
         with connected(url) as client:
             for member in members_of(client, partition):
@@ -414,6 +519,19 @@ class TestStaleEntries:
         for due in Due:
             page = await store.list_due(due, 1 << 60, 1000)
             assert set(page.keys) <= {KEY}
+        assert list((await store.list_folds("tenant", "agent", 1 << 60, 1000)).keys) == [KEY]
+
+    async def test_of_another_agent_are_no_fold_of_this_one(
+        self, store: RedisStore, session: Session, url: str
+    ) -> None:
+        """(invariant 5)"""
+        await session.commit(message(1), folding=Folding(wanted=1))
+        name = Keys(prefix_of(url)).session(KEY)
+        for tenant, agent in (("tenant", "another"), ("another", "agent")):
+            with connected(url) as client:
+                add_members(client, name.partition, [folds(tenant, agent) + bytes(8) + name.digest])
+            page = await store.list_folds(tenant, agent, 1 << 60, 10)
+            assert (list(page.keys), page.after) == ([], "")
 
     async def test_of_what_is_due_are_taken_away(self, store: RedisStore, session: Session, url: str) -> None:
         await fill(session)
@@ -502,13 +620,15 @@ class TestLongReads:
             Tail(BOTH, 60, opening=True, body_bytes=PLENTY),
             Tail(BOTH, 1_000, 600, opening=True, body_bytes=PLENTY),
             Tail(BOTH, 1_000, 1, opening=True, body_bytes=4_000),
+            Tail(BOTH, 1_000, opening=True, summary=True),
+            Tail(BOTH, 1_000, opening=True, summary=True, body_bytes=PLENTY),
         ],
         ids=str,
     )
     async def test_of_windows_answer_what_one_script_would(
         self, session: Session, tail: Tail, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await session.commit(*self.history(), opening_to=19)
+        await session.commit(*self.history(), opening_to=19, **summaries(1, 2))
         await session.remove(40, 60)
         in_parts = await session.store.load(KEY, tail)
         monkeypatch.undo()
@@ -539,6 +659,35 @@ class TestLongReads:
         in_parts = await session.store.read(KEY, record.incarnation, seqs)
         monkeypatch.undo()
         assert in_parts == await session.store.read(KEY, record.incarnation, seqs)
+
+    @pytest.mark.parametrize("limit", [1, 7, 8, 14, 1_000])
+    async def test_in_reading_order_answer_what_one_script_would(
+        self, session: Session, limit: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        record = await session.commit(*self.history(), call(140, usability=Usability.OPEN))
+        record = await session.remove(22, 24)
+        record = await session.remove(40, 60)
+        ranges = ((1, 1_000), (20, 45), (50, 100), (61, 62), (200, 300))
+        reads = [(session.key, record.incarnation, *heads, limit) for heads in ranges]
+        in_parts = [await session.store.list_in_reading_order(*read) for read in reads]
+        monkeypatch.undo()
+        assert in_parts == [await session.store.list_in_reading_order(*read) for read in reads]
+
+    async def test_in_reading_order_end_with_the_life(self, store: RedisStore, session: Session, url: str) -> None:
+        record = await session.commit(*self.history())
+        run = store._nodes.run
+        parts = 0
+
+        async def interrupted(*calls: Any, **arguments: Any) -> Any:
+            nonlocal parts
+            parts += 1
+            if parts == 3:
+                store._nodes.run = run  # type: ignore[method-assign]
+                await session.be_reborn(message(1))
+            return await run(*calls, **arguments)
+
+        store._nodes.run = interrupted  # type: ignore[method-assign]
+        assert await store.list_in_reading_order(KEY, record.incarnation, 1, 1_000, 1_000) is None
 
     @pytest.mark.parametrize("what", ["append", "redact", "complete", "remove", "be reborn", "die"])
     async def test_are_of_one_moment_whatever_happens_in_between(

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from memoryd_server import limits
 from memoryd_server.stores.base import Change, Committed, Conflict, Known, Lost, Outcome, Taken
-from memoryd_server.stores.records import Event, Lookup, Record, StoredMessage, decode_record, encode_record, replace
+from memoryd_server.stores.records import (
+    Event,
+    Lookup,
+    Record,
+    StoredMessage,
+    decode_record,
+    encode_record,
+    encode_summary,
+    replace,
+)
 from memoryd_server.stores.redis import codec, members
 from memoryd_server.stores.redis.keys import Keys, SessionName
 from memoryd_server.stores.redis.members import number
@@ -61,15 +70,23 @@ def _plan(change: Change, name: SessionName) -> list[Value]:
         kind = _ADOPTS if change.staging else _BEGINS
     else:
         kind = _CHANGES
+    fields: list[Value] = []
+    if record is not None:
+        if is_shown_anew:
+            fields += _hints(record)
+        current = _current_summary(record)
+        if current != (b"" if begins or previous is None else _current_summary(previous)):
+            fields += ("summary", current)
     listed, unlisted = _moved(change, name)
     lists: tuple[Sequence[Value], ...] = (
-        _hints(record) if record and is_shown_anew else (),
+        fields,
         messages_of(change.messages),
         lookups_of(change.lookups),
         [number(head) for head in change.completed],
         [number(head) for head in change.reopened],
         [value for message in change.replaced for value in _replaced(message)],
         [value for event in change.events for value in _event(event)],
+        _summaries(change),
         listed,
         unlisted,
     )
@@ -118,6 +135,20 @@ def _replaced(message: StoredMessage) -> tuple[bytes, bytes, bytes]:
 
 def _event(event: Event) -> tuple[bytes, bytes, bytes]:
     return number(event.number), codec.event_value(event), number(event.created + _EVENT_MICROSECONDS + 1)
+
+
+def _summaries(change: Change) -> list[bytes]:
+    values: list[bytes] = []
+    for summary in change.new_summaries:
+        values += (number(summary.number), encode_summary(summary))
+    for dropped in change.dropped_summaries:
+        values += (number(dropped), b"")
+    return values
+
+
+def _current_summary(record: Record) -> bytes:
+    """The number of the current summary; empty for none."""
+    return b"" if record.summary is None else number(record.summary.number)
 
 
 def _visible(record: Record) -> tuple[object, ...]:

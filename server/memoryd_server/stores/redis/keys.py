@@ -1,8 +1,9 @@
 """Where things are: the names of keys, and the partitions that they belong to.
 
-Everything of a session stands in two keys: a hash (its record, bodies, look-ups) and a sorted set (what must be walked
-in an order). Lists of sessions, and what is due, are members of one more sorted set a partition. All three share a
-hash tag, so that a commit is one script, on a cluster too: no list ever says anything else than the sessions do.
+Everything of a session stands in two keys: a hash (its record, bodies, summaries, look-ups) and a sorted set (what
+must be walked in an order). Lists of sessions, and what is due, are members of one more sorted set a partition. All
+three share a hash tag, so that a commit is one script, on a cluster too: no list ever says anything else than the
+sessions do.
 
 So that lists are few enough to be merged on a read, there are PARTITIONS tags and not one a session. On a cluster,
 their slots are spread evenly.

@@ -5,6 +5,7 @@ unsigned and big-endian.
 
     T list activity digest      a session of a list: its tenant's, its agent's, its user's
     P at digest, X at digest    a session that is due for a purge, for expiry
+    F list at digest            a session whose next summary is left to a client, in the list of its agent
     Q due L digest life         what a dead life held may be swept
     Q due N digest              a dead name may be forgotten
     Q due V digest life number  an event is old
@@ -42,6 +43,11 @@ def listing(query: SessionQuery) -> bytes:
     return _list("tenant", query.tenant) if query.agent is None else _list("agent", query.tenant, query.agent)
 
 
+def folds(tenant: str, agent: str) -> bytes:
+    """What the members begin with that tell of sessions of an agent whose next summary is left to a client."""
+    return b"F" + _list_digest("agent", tenant, agent)
+
+
 def of_user(tenant: str, user_id: str) -> bytes:
     """What stands for a user; empty for nobody."""
     return digest_of("user", tenant, user_id, size=LIST_BYTES) if user_id else b""
@@ -49,7 +55,7 @@ def of_user(tenant: str, user_id: str) -> bytes:
 
 def place_of(record: Record) -> tuple[object, ...]:
     """All that lists know of a record."""
-    return record.activity, record.user_id, record.ttl, record.purge_at
+    return record.activity, record.user_id, record.ttl, record.purge_at, record.fold_at
 
 
 def of_session(key: SessionKey, name: SessionName, record: Record) -> set[bytes]:
@@ -63,9 +69,15 @@ def of_session(key: SessionKey, name: SessionName, record: Record) -> set[bytes]
         listed.add(DUE[Due.PURGE] + number(record.purge_at) + name.digest)
     if record.expiry_listed_at is not None:
         listed.add(DUE[Due.EXPIRY] + number(record.expiry_listed_at) + name.digest)
+    if record.fold_at is not None:
+        listed.add(folds(key.tenant, key.agent) + number(record.fold_at) + name.digest)
     return listed
 
 
-@lru_cache(maxsize=1024)
 def _list(*names: str) -> bytes:
-    return b"T" + digest_of(*names, size=LIST_BYTES)
+    return b"T" + _list_digest(*names)
+
+
+@lru_cache(maxsize=1024)
+def _list_digest(*names: str) -> bytes:
+    return digest_of(*names, size=LIST_BYTES)

@@ -13,8 +13,10 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
     decode_record,
+    decode_summary,
 )
 from memoryd_server.stores.redis import codec
 from memoryd_server.stores.redis.keys import Keys, SessionName
@@ -26,11 +28,13 @@ from memoryd_server.stores.redis.scripts import (
     CONTINUE_TAIL,
     ENTRIES,
     EVENTS,
+    GROUPS,
     LOAD,
     LOOKUPS,
     NEWEST,
     PAGE,
     READ,
+    SUMMARIES,
     Call,
     Value,
     command,
@@ -85,16 +89,17 @@ class Reads:
     async def _load(self, name: SessionName, tail: Tail, most: int) -> Loaded | None:
         usabilities = b"".join(map(codec.letter, tail.usabilities))
         bounds: tuple[int, int] = (tail.messages, -1 if tail.tokens is None else tail.tokens)
-        values = (name.key, usabilities, *bounds, int(tail.opening), tail.body_bytes, most)
+        values = (name.key, usabilities, *bounds, int(tail.opening), tail.body_bytes, most, int(tail.summary))
         reply = await self._run(LOAD(name.hash, name.order, values=values))
         if reply is None:
             return None
-        text, life, shape, tail_ends, tail_members, opening_ends, opening_members, bodies = reply
+        text, life, shape, tail_ends, tail_members, opening_ends, opening_members, bodies, summed_up = reply
         record = decode_record(text)
+        summary = decode_summary(summed_up) if tail.summary and record.summary else None
         if bodies is not None:
             messages = list(map(codec.of_message, tail_members, bodies))
             entries = map(codec.of_entry_by_seq, opening_members)
-            return Loaded(record, messages, list(map(codec.with_body, entries, bodies[len(messages) :])))
+            return Loaded(record, messages, list(map(codec.with_body, entries, bodies[len(messages) :])), summary)
         seen = _Seen(name, record, life, shape)
         newest = list(map(codec.of_entry, tail_members))
         opening = list(map(codec.of_entry_by_seq, opening_members))
@@ -103,9 +108,10 @@ class Reads:
         if not opening_ends:
             opening = await self._rest_of_opening(seen, bounds, opening, most)
         if not bodies_fit(newest, opening, tail.body_bytes):
-            return Loaded(record, newest, opening)
+            return Loaded(record, newest, opening, summary)
         stored = await self._bodies(seen, {entry.seq: entry for entry in (*newest, *opening)})
-        return Loaded(record, [stored[entry.seq] for entry in newest], [stored[entry.seq] for entry in opening])
+        messages = [stored[entry.seq] for entry in newest]
+        return Loaded(record, messages, [stored[entry.seq] for entry in opening], summary)
 
     async def _rest_of_tail(
         self,
@@ -245,6 +251,39 @@ class Reads:
             codec.with_undo(codec.of_entry_by_seq(member), undo) for member, undo in zip(members, undos, strict=True)
         ]
         return decode_record(text), entries
+
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        name = self._keys.session(key)
+        low, high = number(max(from_head, 0)), number(max(to_head, 0))
+        record: Record | None = None
+        entries: list[Entry] = []
+        is_end = False
+        while not is_end:
+            most = min(limit - len(entries), ENTRIES_A_SCRIPT)
+            reply = await self._run(GROUPS(name.hash, name.order, values=(name.key, incarnation, low, high, most)))
+            if reply is None:
+                return None
+            text, members = reply
+            record = record or decode_record(text)
+            entries += map(codec.of_entry, members)
+            is_end = len(members) < most or len(entries) == limit
+            if members:
+                low = members[-1][codec.PLACE] + b"\xff"
+        assert record is not None
+        return record, entries
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        name = self._keys.session(key)
+        values: list[Value] = [name.key, incarnation, *(number(each) for each in numbers if each > 0)]
+        reply = await self._run(SUMMARIES(name.hash, values=tuple(values)))
+        if reply is None:
+            return None
+        text, summaries = reply
+        return decode_record(text), [decode_summary(summary) for summary in summaries if summary is not None]
 
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         name = self._keys.session(key)

@@ -38,6 +38,7 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
     decode_record,
 )
@@ -48,7 +49,7 @@ from memoryd_server.stores.redis.deletion import Deletion
 from memoryd_server.stores.redis.durability import CLUSTER_RISK, UNREPLICATED_RISK
 from memoryd_server.stores.redis.errors import FAILURES, unopenable
 from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, Keys, parted
-from memoryd_server.stores.redis.members import DUE, listing, number
+from memoryd_server.stores.redis.members import DUE, folds, listing, number
 from memoryd_server.stores.redis.merging import first_members
 from memoryd_server.stores.redis.nodes import Nodes, SingleServer
 from memoryd_server.stores.redis.opening import find_nodes, risk_of
@@ -190,6 +191,16 @@ class RedisStore(Store):
     ) -> tuple[Record, Sequence[Entry]] | None:
         return await self._reads.list_entries(key, incarnation, from_seq, to_seq, limit)
 
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._reads.list_in_reading_order(key, incarnation, from_head, to_head, limit)
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        return await self._reads.read_summaries(key, incarnation, numbers)
+
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         return await self._reads.list_unusable(key, usabilities, limit)
 
@@ -267,13 +278,22 @@ class RedisStore(Store):
                 return SessionPage(found, "")
 
     async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
-        low = (b"(" if after else b"[") + DUE[due] + bytes.fromhex(after)
-        high = b"(" + DUE[due] + number(before)
+        return await self._due_page(DUE[due], before, limit, after)
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        return await self._due_page(folds(tenant, agent), before, limit, after, (tenant, agent))
+
+    async def _due_page(
+        self, prefix: bytes, before: int, limit: int, after: str, owner: tuple[str, str] | None = None
+    ) -> DuePage:
+        """A page of the list whose members begin so. `owner`: the tenant and the agent that it is of, if any."""
+        low = (b"(" if after else b"[") + prefix + bytes.fromhex(after)
+        high = b"(" + prefix + number(before)
         members = await first_members(self._nodes, self._keys.partitions, low, high, limit + 1)
         page = members[:limit]
         heads = await self._heads(page, "inc")
         return DuePage(
-            keys=[key for key, incarnation in heads if incarnation is not None],
+            keys=[key for key, incarnation in heads if incarnation is not None and owner in (None, key[:2])],
             after=page[-1][0][-_PLACE_BYTES:].hex() if len(members) > limit else "",
         )
 

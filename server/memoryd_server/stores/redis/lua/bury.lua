@@ -3,13 +3,13 @@
 -- KEYS  the session's h and z; its partition
 -- ARGV  the session's digest; a life, or '' for all lives of a name, which must be dead; the most rows; whether its
 --       look-ups go too (0, 1); the member of the partition by which it was found
--- Reply: how many messages, events, look-ups and names were deleted.
+-- Reply: how many messages, events, look-ups, summaries and names were deleted.
 
 local h, z, p = KEYS[1], KEYS[2], KEYS[3]
 local digest, most, forgets = ARGV[1], tonumber(ARGV[3]), ARGV[4] == '1'
-local messages, events, lookups, names = 0, 0, 0, 0
+local messages, events, lookups, summaries, names = 0, 0, 0, 0, 0
 
-local function left() return most - messages - events - lookups end
+local function left() return most - messages - events - lookups - summaries end
 
 -- Returns: whether nothing of the life is left.
 local function bury(dead)
@@ -19,6 +19,12 @@ local function bury(dead)
     local old = beginning(z, life .. 'v', left())
     with_all('ZREM', z, old)
     events = events + #old
+  end
+  if left() > 0 then
+    local old = beginning(z, life .. 'm', left())
+    with_all('HDEL', h, old)
+    with_all('ZREM', z, old)
+    summaries = summaries + #old
   end
   if left() <= 0 then return false end
   call('ZREM', p, 'Q' .. due .. 'L' .. digest .. life)
@@ -44,4 +50,4 @@ if forgets and not ended[1] and ended[2] and #beginning(z, NAME .. 'd', 1) == 0 
   call('ZREM', p, 'Q' .. ended[2] .. 'N' .. digest)
   names = 1
 end
-return { messages, events, lookups, names }
+return { messages, events, lookups, summaries, names }

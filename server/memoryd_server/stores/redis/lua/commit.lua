@@ -16,6 +16,7 @@
 --              heads of groups that are reopened
 --              messages that get other bodies: seq, counts, body, …
 --              events: number, value, when it is old, …
+--              summaries: number, the new summary or '' for one that goes, …
 --              members of the partition to add
 --              members of the partition to remove
 -- Reply: an outcome for each change: {C}ommitted; conflict {X, record or nil}; {K}nown {K, place among the look-ups
@@ -43,8 +44,8 @@ local function take_change()
     incarnation = take(), version = take(), kind = take(), user = take(), touches = take() == '1',
     new_record = take(), new_incarnation = take(), new_version = take(),
     fields = take_list(), messages = take_list(), lookups = take_list(), completed = take_list(),
-    reopened = take_list(), replaced = take_list(), events = take_list(), listed = take_list(),
-    unlisted = take_list(),
+    reopened = take_list(), replaced = take_list(), events = take_list(), summaries = take_list(),
+    listed = take_list(), unlisted = take_list(),
   }
 end
 
@@ -56,7 +57,7 @@ end
 local function end_life(life, user, is_last)
   local due = pack('>I8', now() + PURGE_DELAY + 1)
   -- First what needs no memory: a full database lets sessions go.
-  call('HDEL', h, 'inc', 'ver', 'rec', 'vis', 'open', 'shape')
+  call('HDEL', h, 'inc', 'ver', 'rec', 'vis', 'open', 'shape', 'summary')
   call('ZADD', z, 0, NAME .. 'd' .. life .. due .. user)
   call('ZADD', p, 0, 'Q' .. due .. 'L' .. digest .. life)
   if user ~= '' then call('ZADD', p, 0, 'E' .. user .. 'L' .. digest .. life) end
@@ -189,12 +190,26 @@ local function apply(change)
     listed[#listed + 1] = 0
     listed[#listed + 1] = 'Q' .. events[at + 2] .. 'V' .. digest .. life .. events[at]
   end
+  local summaries, dropped = change.summaries, {}
+  for at = 1, #summaries, 2 do
+    local name = life .. 'm' .. summaries[at]
+    if summaries[at + 1] == '' then
+      dropped[#dropped + 1] = name
+    else
+      add[#add + 1] = 0
+      add[#add + 1] = name
+      set[#set + 1] = name
+      set[#set + 1] = summaries[at + 1]
+    end
+  end
 
   with_all('HSET', h, set)
   turn(life, change.completed, '1', '0')
   turn(life, change.reopened, '0', '1')
   replace(life, change.replaced)
   with_all('ZADD', z, add)
+  with_all('HDEL', h, dropped)
+  with_all('ZREM', z, dropped)
   with_all('ZADD', p, listed)
   with_all('ZREM', p, change.unlisted)
   if change.touches then call('HINCRBY', h, 'shape', 1) end

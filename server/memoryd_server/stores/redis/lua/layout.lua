@@ -10,7 +10,9 @@
 --   shape        how often something happened to messages that had been stored before: what a walk of several
 --                scripts has seen stays true while this does, whatever is appended
 --   ended        when a dead name is to be forgotten (8 bytes)
+--   summary      the number of the current summary (8 bytes), or ''; absent where there never was one
 --   LIFE b SEQ   a body;  LIFE u SEQ   its `undo`, where it has one
+--   LIFE m NUMBER   a summary
 --   NAME l ID    a look-up: its life, then its value. ID is its kind and its id
 --   due user     of a staging: when it may be swept (8 bytes), whose it is; besides, `unborn` while it may become a
 --                session, `claimed` while one commit alone may bring it to another partition
@@ -18,6 +20,7 @@
 --   LIFE s SEQ …                 an entry by seq
 --   LIFE USABILITY PLACE …       the same in reading order; a place is head (8), position (4), seq (8)
 --   LIFE v NUMBER …              an event
+--   LIFE m NUMBER                a summary, as its field of h
 --   NAME i LIFE ID               the look-ups that began in a life
 --   NAME d LIFE DUE USER         a dead life of which something is left: when it may be swept, whose it was
 -- LIFE is the number of a life, NAME stands in its place where something belongs to the name: 4 zero bytes.
@@ -145,29 +148,33 @@ local function backwards(z, life, usability, vis, place, chunk)
   end
 end
 
--- One walk backwards in reading order over several usabilities.
-local function merged(z, life, usabilities, vis, place, chunk)
-  if #usabilities == 1 then return backwards(z, life, usabilities, vis, place, chunk) end
-  local walks, heads = {}, {}
-  for at = 1, #usabilities do
-    walks[at] = backwards(z, life, sub(usabilities, at, at), vis, place, chunk)
-    heads[at] = walks[at]()
-  end
+-- One walk in reading order, or backwards in it, out of several.
+local function merge(walks, is_descending)
+  local heads = {}
+  for at, walk in ipairs(walks) do heads[at] = walk() end
   return function()
-    local newest
+    local first
     for at = 1, #walks do
-      if heads[at] and (not newest or is_before(heads[newest], heads[at])) then newest = at end
+      if heads[at] and (not first or is_before(heads[first], heads[at]) == is_descending) then first = at end
     end
-    if not newest then return nil end
-    local member = heads[newest]
-    heads[newest] = walks[newest]()
+    if not first then return nil end
+    local member = heads[first]
+    heads[first] = walks[first]()
     return member
   end
 end
 
--- Visible members by seq, from one seq to another (both included), one by one.
-local function by_seq(z, life, vis, from, to, is_descending, chunk)
-  local prefix = life .. 's'
+-- One walk backwards in reading order over several usabilities.
+local function merged(z, life, usabilities, vis, place, chunk)
+  if #usabilities == 1 then return backwards(z, life, usabilities, vis, place, chunk) end
+  local walks = {}
+  for at = 1, #usabilities do walks[at] = backwards(z, life, sub(usabilities, at, at), vis, place, chunk) end
+  return merge(walks, true)
+end
+
+-- Members that begin with a prefix and a visible number, from one number to another (both included), one by one. The
+-- first number may have more behind it, from which on members with that number are meant.
+local function by_number(z, prefix, vis, from, to, is_descending, chunk)
   local segments = #vis / 16
   local segment = is_descending and segments + 1 or 0
   local members, at, full = {}, 0, false
@@ -190,7 +197,7 @@ local function by_seq(z, life, vis, from, to, is_descending, chunk)
         segment = segment + (is_descending and -1 or 1)
         if segment < 1 or segment > segments then return nil end
         local first, last = sub(vis, 16 * segment - 15, 16 * segment - 8), sub(vis, 16 * segment - 7, 16 * segment)
-        if less(first, from) then first = from end
+        if not less(from, first) then first = from end
         if less(to, last) then last = to end
         if not less(last, first) then
           low, high, full = '[' .. prefix .. first, '(' .. prefix .. last .. '\255', true
@@ -200,18 +207,23 @@ local function by_seq(z, life, vis, from, to, is_descending, chunk)
   end
 end
 
+local function by_seq(z, life, vis, from, to, is_descending, chunk)
+  return by_number(z, life .. 's', vis, from, to, is_descending, chunk)
+end
+
 local function bodies_of(h, life, seqs)
   local fields = {}
   for at = 1, #seqs do fields[at] = life .. 'b' .. seqs[at] end
   return fields_of(h, fields)
 end
 
--- The state of a living session, or nil: record, life, visible seqs, end of the opening, shape, incarnation.
+-- The state of a living session, or nil: record, life, visible seqs, end of the opening, shape, incarnation, number of
+-- the current summary.
 local function living(h, key)
-  local found = call('HMGET', h, 'key', 'rec', 'life', 'vis', 'open', 'shape', 'inc')
+  local found = call('HMGET', h, 'key', 'rec', 'life', 'vis', 'open', 'shape', 'inc', 'summary')
   if not found[2] then return nil end
   if found[1] ~= key then error('another session has this digest') end
-  return found[2], found[3], found[4], found[5], found[6], found[7]
+  return found[2], found[3], found[4], found[5], found[6], found[7], found[8]
 end
 
 -- Deletes entries, given by seq, with their bodies.

@@ -2,13 +2,13 @@
 --
 -- KEYS  the session's h and z
 -- ARGV  the full key; usabilities; the most messages; the most tokens, or -1; whether the opening is asked for (0, 1);
---       the most bytes of bodies; how many entries one script may read
+--       the most bytes of bodies; how many entries one script may read; whether the summary is asked for (0, 1)
 -- Reply: nil when there is no such session; else record, life, shape, whether the tail is complete (0, 1), its entries
--- in reading order, newest first, whether the opening is (0, 1), its entries by seq, and the bodies of both, where both
--- are complete and their sizes fit.
+-- in reading order, newest first, whether the opening is (0, 1), its entries by seq, the bodies of both, where both are
+-- complete and their sizes fit, and the current summary, where there is one and it is asked for.
 
 local h, z = KEYS[1], KEYS[2]
-local rec, life, vis, open, shape = living(h, ARGV[1])
+local rec, life, vis, open, shape, _, number = living(h, ARGV[1])
 if not rec then return nil end
 local most, most_tokens = tonumber(ARGV[3]), tonumber(ARGV[4])
 local most_bytes, cap = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -40,4 +40,7 @@ if is_complete and opening_is_complete then
   end
   if bytes <= most_bytes then bodies = bodies_of(h, life, seqs) end
 end
-return { rec, life, shape, is_complete and 1 or 0, tail, opening_is_complete and 1 or 0, opening, bodies or false }
+
+local summary = ARGV[8] == '1' and number and number ~= '' and call('HGET', h, life .. 'm' .. number)
+return { rec, life, shape, is_complete and 1 or 0, tail, opening_is_complete and 1 or 0, opening, bodies or false,
+  summary or false }

@@ -28,6 +28,9 @@ from memoryd_server.stores.records import (
     EventKind,
     Lookup,
     LookupKind,
+    OpenCall,
+    OpenGroup,
+    OpenState,
     Record,
     RemovedRange,
     Role,
@@ -36,6 +39,7 @@ from memoryd_server.stores.records import (
     StoredSummary,
     SummaryLink,
     Usability,
+    encode_open,
     replace,
 )
 from memoryd_server.stores.walk import bare
@@ -157,6 +161,14 @@ def new_record(**fields: Any) -> Record:
             **fields,
         }
     )
+
+
+def open_calls(calls: int, first: int = 1) -> dict[str, Any]:
+    """The fields of a record with so many calls that wait for results, one a message from `first` on."""
+    heads = range(first, first + calls)
+    waiting = tuple(OpenCall(f"=call-{head:028}", head, (0,)) for head in heads)
+    groups = tuple(OpenGroup(head, 1, 10, 1, lost=False) for head in heads)
+    return {"open": encode_open(OpenState(waiting, groups)), "open_call_count": calls}
 
 
 def event(number: int, **fields: Any) -> Event:

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from memoryd_server.stores.base import Conflict, Store, StoreMisconfigured, StoreUnavailable
+from memoryd_server.limits import MAX_OPEN_CALLS
+from memoryd_server.stores.base import Conflict, Loaded, Store, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.records import (
     LookupKind,
     Record,
@@ -29,7 +31,7 @@ from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.schema import REVISION_TABLE, metadata
 from tests.adapters import EACH_SQL_ADAPTER, Adapter
 from tests.databases.sql import execute, with_driver
-from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message, new_record, seqs
+from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message, new_record, open_calls, seqs
 from tests.stores.conftest import OpenStore
 
 pytestmark = pytest.mark.parametrize("adapter", EACH_SQL_ADAPTER, indirect=True)
@@ -239,6 +241,32 @@ class TestBothServers:
         loaded = await session.load(messages=5, opening=True, body_bytes=1 << 20)
         assert (seqs(loaded.tail), seqs(loaded.opening)) == ([8, 7], [7])
         assert await session.tail(usabilities=USABLE, tokens=1000) == [8, 7]
+
+    async def test_know_the_open_calls_of_the_older_one(self, old: OldServer, store: Store, session: Session) -> None:
+        """However many they are: they move out of the record with the next change."""
+        waiting = open_calls(MAX_OPEN_CALLS)
+        assert old.append(message(6), **waiting)
+        assert (await session.load(messages=1)).record.open == waiting["open"]
+        for seq in (7, 8):
+            loaded = await store.load(KEY)
+            assert loaded is not None
+            session.record = loaded.record
+            await session.commit(message(seq), lookups=[lookup(f"message-{seq}")])
+            assert await store.load(KEY) == Loaded(session.record)
+            assert session.record.open == waiting["open"]
+
+    async def test_do_not_lose_open_calls_that_the_older_one_cannot_see(
+        self, old: OldServer, store: Store, session: Session
+    ) -> None:
+        await session.commit(message(6), **open_calls(MAX_OPEN_CALLS))
+        assert not old.append(message(7))
+        with pytest.raises(msgspec.ValidationError):
+            _ = old.read()[1].open_state
+        assert old.stored() == [1, 2, 3, 4, 5, 6]
+        assert await store.load(KEY) == Loaded(session.record)
+        await session.commit(message(7), **open_calls(2))
+        assert old.append(message(8))
+        assert old.read()[1].open_state == session.record.open_state
 
 
 async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_store: OpenStore) -> None:

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
+from memoryd_server.limits import MAX_OPEN_CALLS
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable, Tail
 from memoryd_server.stores.records import SessionKey, Usability
 from memoryd_server.stores.registry import create_store
@@ -28,7 +29,7 @@ from memoryd_server.stores.sql.tails import Asked
 from tests.databases.kinds import POSTGRESQL
 from tests.databases.shared import new_database
 from tests.databases.sql import execute
-from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, orphan
+from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, open_calls, orphan
 
 pytestmark = POSTGRESQL.mark
 
@@ -165,6 +166,26 @@ class TestCost:
             )
             costs.append(rows_read(await explain(store, append.sql, append.parameters)))
         assert costs[0] == costs[1] < 10
+
+    @pytest.mark.parametrize("messages", [1, 2])
+    async def test_of_an_append_does_not_grow_with_open_calls(
+        self, store: PostgreSQLStore, session: Session, url: str, messages: int
+    ) -> None:
+        """What is stored outside of a row is only written when it changes."""
+        [(outside,)] = execute(
+            url, "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'memoryd_sessions'::regclass"
+        )
+
+        def values_outside() -> set[int]:
+            return {number for (number,) in execute(url, f"SELECT chunk_id FROM {outside}")}
+
+        await session.commit(message(1), **open_calls(MAX_OPEN_CALLS))
+        written = values_outside()
+        assert len(written) == 1
+        await session.commit(*map(message, range(2, 2 + messages)), lookups=[lookup("2")])
+        assert values_outside() == written
+        await session.commit(*map(message, range(10, 10 + messages)), **open_calls(MAX_OPEN_CALLS - 1))
+        assert values_outside().isdisjoint(written)
 
     async def test_of_completing_a_group_does_not_grow_with_open_ones(self, store: PostgreSQLStore) -> None:
         session = Session(store, KEY)

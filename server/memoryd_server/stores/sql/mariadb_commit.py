@@ -18,10 +18,11 @@ from memoryd_server.stores.sql.rows import (
     RECORD_COLUMNS,
     Row,
     changing,
-    indexed,
     row_of_lookup,
     row_of_message,
     row_of_record,
+    seldom_changing,
+    stored_version,
 )
 from memoryd_server.stores.sql.schema import sessions
 from memoryd_server.stores.sql.statements import Statements, compile_once
@@ -57,8 +58,8 @@ class CommitTexts:
         previous, record = change.previous, change.record
         assert previous is not None
         assert record is not None
-        expected = (session, previous.incarnation, previous.version)
-        if indexed(previous) == indexed(record):
+        expected = (session, previous.incarnation, stored_version(previous))
+        if seldom_changing(previous) == seldom_changing(record):
             return with_values(self._set_changing, (*changing(record), *expected))
         return with_values(self._set_record, (*row_of_record(record), *expected))
 

@@ -5,7 +5,7 @@ Values come as arrays, so that there is one text whatever their number, which th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from memoryd_server.stores.base import Change
@@ -19,8 +19,10 @@ from memoryd_server.stores.sql.rows import (
     STORED_COLUMNS,
     Codec,
     Row,
+    open_apart,
     row_of_agent,
     row_of_record,
+    stored_version,
 )
 from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
@@ -76,7 +78,7 @@ class PostgreSQLLoadStatements:
         opening = found_by("m.seq >= s.first_seq AND m.seq <= s.opening_to", "m.seq", "$6")
         self._sql = f"""
             WITH s AS MATERIALIZED (
-                SELECT id, life, first_seq, opening_to, record FROM memoryd_sessions
+                SELECT id, life, first_seq, opening_to, record, open_calls FROM memoryd_sessions
                 WHERE tenant = $1 AND agent = $2 AND session_id = $3
             )
             SELECT {SESSION_ROW}, {session} FROM s
@@ -178,7 +180,7 @@ class AppendStatement:
                 SELECT * FROM {changes} WITH ORDINALITY
                 AS c ({", ".join((*KEY, "expected_incarnation", "expected_version", *RECORD_COLUMNS))}, number)
             ), changed AS (
-                UPDATE memoryd_sessions s SET {", ".join(f"{name} = c.{name}" for name in RECORD_COLUMNS)}
+                UPDATE memoryd_sessions s SET {_set(f"c.{name}" for name in RECORD_COLUMNS)}
                 FROM c WHERE {key} AND s.incarnation = c.expected_incarnation AND s.version = c.expected_version
                 AND NOT EXISTS (
                     SELECT FROM unnest(${of_ids + 1}::integer[], ${of_ids + 2}::smallint[], ${of_ids + 3}::text[])
@@ -215,9 +217,7 @@ class AppendStatement:
         values = _Parameters()
         key = " AND ".join(f"s.{name} = {value}" for name, value in zip(KEY, values(*KEY), strict=True))
         incarnation, version = values("expected_incarnation", "expected_version")
-        record = ", ".join(
-            f"{name} = {value}" for name, value in zip(RECORD_COLUMNS, values(*RECORD_COLUMNS), strict=True)
-        )
+        record = _set(values(*RECORD_COLUMNS))
         message = ", ".join(values(*MESSAGE_COLUMNS))
         lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
         return f"""
@@ -239,7 +239,7 @@ class AppendStatement:
         assert previous is not None
         assert record is not None
         parameters = (
-            *(*change.key, previous.incarnation, previous.version, *row_of_record(record)),
+            *(*change.key, *_values_of_record(previous, record)),
             *self._codec.row_of_message(0, 0, change.messages[0])[2:],
             *_arrays_of_lookups(self._codec, change),
         )
@@ -262,7 +262,7 @@ class AppendStatement:
             previous, record = change.previous, change.record
             assert isinstance(previous, Record)
             assert isinstance(record, Record)
-            of_changes.append((*change.key, previous.incarnation, previous.version, *row_of_record(record)))
+            of_changes.append((*change.key, *_values_of_record(previous, record)))
             lookups += [(number, *self._codec.row_of_lookup(0, 0, lookup)[1:-1]) for lookup in change.lookups]
             messages += [(number, *self._codec.row_of_message(0, 0, message)[2:]) for message in change.messages]
             groups += [(number, head) for head in change.completed]
@@ -275,6 +275,23 @@ class AppendStatement:
                 *(zip(*groups, strict=True) if groups else _NO_GROUPS),
             ),
         )
+
+
+def _set(values: Iterable[str]) -> str:
+    """The assignments of values to RECORD_COLUMNS."""
+    return ", ".join(
+        f"{name} = COALESCE({value}, s.{name})" if name == "open_calls" else f"{name} = {value}"
+        for name, value in zip(RECORD_COLUMNS, values, strict=True)
+    )
+
+
+def _values_of_record(previous: Record, record: Record) -> Row:
+    """What the record is expected to be, and RECORD_COLUMNS; None for open calls that stay as they are: what is stored
+    outside of a row is not written again then.
+    """
+    *row, open_calls = row_of_record(record)
+    is_kept = open_apart(previous) == open_apart(record)
+    return previous.incarnation, stored_version(previous), *row, None if is_kept else open_calls
 
 
 _NO_LOOKUPS: Final = ((),) * (1 + len(LOOKUP_COLUMNS))

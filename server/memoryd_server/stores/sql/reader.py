@@ -9,10 +9,10 @@ from itertools import chain, islice
 from typing import TypeVar
 
 from memoryd_server.stores.base import Loaded, Tail
-from memoryd_server.stores.records import Entry, Record, SessionKey, Usability, decode_record
+from memoryd_server.stores.records import Entry, Record, SessionKey, Usability
 from memoryd_server.stores.sql.carrying import carry_out
 from memoryd_server.stores.sql.reads import Reads, Session
-from memoryd_server.stores.sql.rows import Codec, Row, entry_of, message_of
+from memoryd_server.stores.sql.rows import Codec, Row, entry_of, message_of, record_of
 from memoryd_server.stores.sql.statements import ALL, Statements
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.walk import (
@@ -72,7 +72,7 @@ class Reader:
 
     def _session(self, key: SessionKey) -> Session | None:
         row = self._execute(self._sql.session, key).fetchone()
-        return None if row is None else Session(row[0], row[1], decode_record(row[2]))
+        return None if row is None else Session(row[0], row[1], record_of(*row[2:]))
 
     def _load_tail(self, session: Session, tail: Tail) -> Loaded:
         record = session.record

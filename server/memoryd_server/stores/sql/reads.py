@@ -29,9 +29,8 @@ from memoryd_server.stores.records import (
     SessionKey,
     StoredMessage,
     Usability,
-    decode_record,
 )
-from memoryd_server.stores.sql.rows import Codec, Row, event_of
+from memoryd_server.stores.sql.rows import Codec, Row, event_of, record_of
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Fetch, Plan, first
 from memoryd_server.stores.walk import merge_backwards, take_page, visibility, visible_segments
@@ -169,7 +168,7 @@ class Reads:
         rows = list((yield Fetch(sql, (*parameters, query.limit + 1))))
         page = rows[: query.limit]
         return SessionPage(
-            sessions=[(self._codec.key(row[2:5]), decode_record(row[5])) for row in page],
+            sessions=[(self._codec.key(row[2:5]), record_of(*row[5:])) for row in page],
             after=str(Cursor(*page[-1][:2])) if len(rows) > len(page) else "",
         )
 
@@ -211,7 +210,7 @@ class Reads:
 
     def _session(self, key: SessionKey) -> Plan[Session | None]:
         row = first((yield Fetch(self._sql.session, key)))
-        return None if row is None else Session(row[0], row[1], decode_record(row[2]))
+        return None if row is None else Session(row[0], row[1], record_of(*row[2:]))
 
     def _number(self, key: SessionKey) -> Plan[int | None]:
         """What a session's name is numbered by, dead or living; None when nothing of it is left."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from memoryd_server.limits import KIB
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
@@ -22,8 +23,10 @@ from memoryd_server.stores.records import (
     StoredMessage,
     Usability,
     decode_policy,
+    decode_record,
     encode_policy,
     encode_record,
+    replace,
 )
 
 Row = tuple[Any, ...]
@@ -50,13 +53,23 @@ LOOKUP_COLUMNS: Final = ("kind", "id", "created", "digest", "answer")
 STORED_LOOKUP_COLUMNS: Final = ("session", *LOOKUP_COLUMNS, "life")
 AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy")
 EVENT_COLUMNS: Final = ("number", "kind", "after_seq", "from_seq", "to_seq", "messages", "epoch", "created")
-# Of the table of sessions: what changes with every record, and what indexes know of it besides.
+# Of the table of sessions: what changes with every record, and what seldom does.
 HINT_COLUMNS: Final = ("first_seq", "opening_to", "bytes", "largest")
 CHANGING_COLUMNS: Final = ("version", "record", *HINT_COLUMNS)
 RECORD_COLUMNS: Final = (
     *("incarnation", "version", "activity", "user_id", "removed_at", "record"),
-    *(*HINT_COLUMNS, "expires_at"),
+    *(*HINT_COLUMNS, "expires_at", "open_calls"),
 )
+
+LONG_OPEN_CALLS: Final = KIB
+"""Open calls that are longer, encoded, stand in a column of their own, which most changes need not write anew: a record
+that holds them would be so long that PostgreSQL stores it outside of its row, piece by piece.
+"""
+
+_APART: Final = msgspec.Raw(b"0")
+"""What a record holds instead of them. A server of an older schema takes it for none: it fails where it looks for open
+calls, and the negative version refuses its changes.
+"""
 
 
 class LeftoverKind(IntEnum):
@@ -220,23 +233,54 @@ def row_of_event(session: int, life: int, event: Event) -> Row:
     )
 
 
-def indexed(record: Record) -> tuple[int, str | None, int | None, int | None]:
-    """What indexes over sessions hold of a record: activity, user_id, removed_at and expires_at."""
-    return record.activity, record.user_id or None, record.purge_at, record.expiry_listed_at
+def record_of(text: str, open_calls: str | None) -> Record:
+    """The record in the columns `record` and `open_calls`."""
+    record = decode_record(text)
+    return replace(record, open=msgspec.Raw(open_calls)) if open_calls else record
 
 
-def changing(record: Record) -> tuple[int, str, int, int, int, int]:
+def open_apart(record: Record) -> msgspec.Raw | None:
+    """The open calls that stand apart from the record; None where they are in it."""
+    return record.open if len(record.open) > LONG_OPEN_CALLS else None
+
+
+def stored_version(record: Record) -> int:
+    """The value of the column `version`."""
+    return record.version if open_apart(record) is None else -record.version
+
+
+def seldom_changing(record: Record) -> tuple[object, ...]:
+    """What is beyond CHANGING_COLUMNS: what indexes over sessions hold of a record, and the open calls that stand apart
+    from it.
+    """
+    return (*_indexed(record), open_apart(record))
+
+
+def changing(record: Record) -> Row:
     """The values of CHANGING_COLUMNS."""
-    return record.version, encode_record(record).decode(), *_hints(record)
+    return stored_version(record), _text_of_record(record), *_hints(record)
 
 
 def row_of_record(record: Record) -> Row:
     """The values of RECORD_COLUMNS."""
-    activity, user_id, removed_at, expires_at = indexed(record)
+    activity, user_id, removed_at, expires_at = _indexed(record)
+    apart = open_apart(record)
     return (
-        *(record.incarnation, record.version, activity, user_id, removed_at),
-        *(encode_record(record).decode(), *_hints(record), expires_at),
+        *(record.incarnation, stored_version(record), activity, user_id, removed_at),
+        *(_text_of_record(record), *_hints(record), expires_at),
+        "" if apart is None else bytes(apart).decode(),
     )
+
+
+def _indexed(record: Record) -> tuple[int, str | None, int | None, int | None]:
+    """The columns activity, user_id, removed_at and expires_at."""
+    return record.activity, record.user_id or None, record.purge_at, record.expiry_listed_at
+
+
+def _text_of_record(record: Record) -> str:
+    if open_apart(record) is not None:
+        record = replace(record, open=_APART)
+    return encode_record(record).decode()
 
 
 def _hints(record: Record) -> tuple[int, int, int, int]:

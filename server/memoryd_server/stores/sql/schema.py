@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
 
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 """The newest migration: a database at this revision is opened without looking at the migrations."""
 
 REVISION_TABLE: Final = "memoryd_schema"
@@ -41,6 +41,7 @@ sessions = Table(
     # Grows when the session is born again: rows of messages carry it, in the place of the longer incarnation.
     Column("life", Integer, nullable=False),
     Column("incarnation", String(32), nullable=False),
+    # Of the record; negative where its open calls stand apart from it.
     Column("version", BigInteger, nullable=False),
     Column("activity", BigInteger, nullable=False),
     Column("user_id", exact()),
@@ -55,6 +56,8 @@ sessions = Table(
     Column("largest", BigInteger),
     # When it expires, or up to ACTIVITY_LAG_SECONDS earlier.
     Column("expires_at", BigInteger),
+    # Those of the record, where they are long (`rows`); otherwise empty, and NULL where an older server wrote the row.
+    Column("open_calls", long_text()),
     UniqueConstraint("tenant", "agent", "session_id", name="memoryd_sessions_key"),
     # An id is never used again, so that nothing left behind can belong to another session.
     sqlite_autoincrement=True,

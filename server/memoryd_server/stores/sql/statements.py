@@ -147,7 +147,7 @@ class Statements:
         # Sessions
         of_key = [s[name] == bindparam(name) for name in KEY]
         of_session = s.id == bindparam("session")
-        self.session = compiled(select(s.id, s.life, s.record).where(*of_key), *KEY)
+        self.session = compiled(select(s.id, s.life, s.record, s.open_calls).where(*of_key), *KEY)
         self.session_number = compiled(select(s.id).where(*of_key), *KEY)
         self.session_state = compiled(
             select(s.id, s.life, s.incarnation, s.version).where(*of_key).with_for_update(), *KEY
@@ -159,7 +159,7 @@ class Statements:
         self.update_session = compiled(
             update(sessions).where(of_session).values(_values(RECORD_COLUMNS)), *RECORD_COLUMNS, "session"
         )
-        # The usual change: no index knows of it.
+        # The usual change.
         self.update_record = compiled(
             update(sessions).where(of_session).values(_values(CHANGING_COLUMNS)), *CHANGING_COLUMNS, "session"
         )
@@ -203,7 +203,7 @@ class Statements:
             else tuple_(s.activity, s.id) < tuple_(activity, id_)
         )
         listed = _first(
-            select(s.activity, s.id, s.tenant, s.agent, s.session_id, s.record)
+            select(s.activity, s.id, s.tenant, s.agent, s.session_id, s.record, s.open_calls)
             .where(s.tenant == bindparam("tenant"), behind)
             .order_by(s.activity.desc(), s.id.desc())
         )

@@ -12,9 +12,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from memoryd_server.stores.base import Loaded, Tail
-from memoryd_server.stores.records import Entry, Record, SessionKey, Usability, decode_record
+from memoryd_server.stores.records import Entry, Record, SessionKey, Usability
 from memoryd_server.stores.sql.reads import Reads
-from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, MESSAGE_COLUMNS, Codec, Row
+from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, MESSAGE_COLUMNS, Codec, Row, record_of
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Fetch, Plan
 from memoryd_server.stores.walk import (
@@ -52,6 +52,7 @@ SESSION_COLUMNS: Final = {
     "prior_user": "first_seq",
     "created": "opening_to",
     "content": "record",
+    "metadata": "open_calls",
 }
 """Where a session's row has its columns among MESSAGE_COLUMNS."""
 
@@ -107,8 +108,8 @@ class Loads(Reads):
             parts: dict[int, list[Row]] = {SESSION_ROW: [], TAIL_ROW: [], OPENING_ROW: []}
             for row in rows:
                 parts[row[0] & ~1].append(row)
-            _, _, first_seq, opening_to, text = _of_session(parts[SESSION_ROW][0])
-            record = decode_record(text)
+            _, _, first_seq, opening_to, text, open_calls = _of_session(parts[SESSION_ROW][0])
+            record = record_of(text, open_calls)
             if tail.tokens is not None:
                 self._remember(key, record)
             if (first_seq, opening_to) != (record.first_seq, record.opening_to):

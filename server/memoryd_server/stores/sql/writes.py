@@ -20,17 +20,18 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
-    decode_record,
 )
 from memoryd_server.stores.sql.reads import ADOPTED, find_lookups
 from memoryd_server.stores.sql.rows import (
     Codec,
     LeftoverKind,
     changing,
-    indexed,
+    record_of,
     row_of_agent,
     row_of_event,
     row_of_record,
+    seldom_changing,
+    stored_version,
 )
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Execute, ExecuteMany, Fetch, Insert, Plan, first
@@ -58,6 +59,11 @@ class _State(NamedTuple):
     life: int
     incarnation: str
     version: int
+    """As it is stored (`rows.stored_version`)."""
+
+    def holds(self, record: Record) -> bool:
+        """Whether this is the record that is stored."""
+        return self.incarnation == record.incarnation and abs(self.version) == record.version
 
 
 class _Name(NamedTuple):
@@ -86,7 +92,7 @@ class Writes:
         if known:
             return Known(known)
         previous, record = change.previous, change.record
-        if previous is None or (state.incarnation, state.version) != (previous.incarnation, previous.version):
+        if previous is None or not state.holds(previous):
             return (yield from self._conflict(change.key))
         if record is None or record.incarnation != previous.incarnation:
             user_id = previous.user_id or None
@@ -97,7 +103,7 @@ class Writes:
             yield Execute(self._sql.begin_life, (life, *row_of_record(record), state.id))
         else:
             life = state.life
-            yield from self._update(state.id, previous, record)
+            yield from self._update(state, previous, record)
         yield from self._write_rows(state.id, life, change)
         return Committed()
 
@@ -141,11 +147,13 @@ class Writes:
         if change.events:
             yield ExecuteMany(self._sql.insert_event, [row_of_event(session, life, event) for event in change.events])
 
-    def _update(self, session: int, previous: Record, record: Record) -> Plan[None]:
-        if indexed(previous) == indexed(record):
-            yield Execute(self._sql.update_record, (*changing(record), session))
+    def _update(self, state: _State, previous: Record, record: Record) -> Plan[None]:
+        # A server of an older schema keeps open calls in the record, however many they are.
+        is_stored_so = state.version == stored_version(previous)
+        if is_stored_so and seldom_changing(previous) == seldom_changing(record):
+            yield Execute(self._sql.update_record, (*changing(record), state.id))
         else:
-            yield Execute(self._sql.update_session, (*row_of_record(record), session))
+            yield Execute(self._sql.update_session, (*row_of_record(record), state.id))
 
     def _end_life(self, key: SessionKey, state: _State, user_id: str | None, *, forever: bool) -> Plan[None]:
         """Leaves what a life held to `sweep`, and remembers the name when no life follows."""
@@ -159,7 +167,7 @@ class Writes:
 
     def _conflict(self, key: SessionKey) -> Plan[Outcome]:
         row = first((yield Fetch(self._sql.session, key)))
-        return Conflict(None if row is None else decode_record(row[2]))
+        return Conflict(None if row is None else record_of(*row[2:]))
 
     def _known(self, session: int, lookups: Sequence[Lookup]) -> Plan[list[Lookup]]:
         known: list[Lookup] = []

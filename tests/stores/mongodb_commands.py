@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, EVENTS, HISTORY, INDEXES, LEFTOVERS, SESSIONS
+from memoryd_server.stores.mongodb.layout import (
+    DEFAULT_PREFIX,
+    EVENTS,
+    HISTORY,
+    INDEXES,
+    LEFTOVERS,
+    SESSIONS,
+    SUMMARIES,
+)
 
 _OF_THE_DRIVER: Final = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "buildInfo"})
 _OF_OPENING: Final = frozenset({"createIndexes", "listIndexes"})
@@ -25,7 +33,7 @@ _PASSED_OVER: Final = {
 }
 """Fields that may stand in a filter behind what an index leads to, by collection."""
 
-_SHARDED_BY_HOME: Final = frozenset({HISTORY, EVENTS})
+_SHARDED_BY_HOME: Final = frozenset({HISTORY, EVENTS, SUMMARIES})
 
 
 @dataclass

@@ -32,7 +32,7 @@ from memoryd_server.stores.mongodb.documents import Document, fields_of_record, 
 from memoryd_server.stores.mongodb.layout import FIRST_LIFE, HISTORY, SESSIONS, lookup_id, session_id
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.openings import opening_update
-from memoryd_server.stores.mongodb.redo import part_of
+from memoryd_server.stores.mongodb.redo import parts_of
 from memoryd_server.stores.mongodb.sessions import DeadName, Place, Session, Sessions, Settled
 from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey
 
@@ -40,7 +40,7 @@ ATTEMPTS: Final = 5
 """How often a change is tried whose session others keep changing between its read and its compare-and-set."""
 
 LIGHT_BYTES: Final = 64 * 1024
-"""Of messages, in bytes: a session's document carries more than that only until it is written out."""
+"""Of messages and summaries, in bytes: a session's document carries more than that only until it is written out."""
 
 _MICROSECONDS: Final = 1_000_000
 _log: Final = logging.getLogger(__name__)
@@ -239,13 +239,13 @@ class Commits:
         """
         key, record = run[0].key, run[-1].record
         self._sessions.forget(key)
-        parts = [part_of(change) for change in run if change.record is not None]
+        parts = [] if record is None else parts_of(run)
         try:
             await self._sessions.write_out(place, parts)
             if record is not None:
                 settled = Settled(record.incarnation, record.version, place)
                 self._sessions.remember(key, settled)
-                if sum(message.size for part in parts for message in part.messages) > LIGHT_BYTES:
+                if sum(part.size for part in parts) > LIGHT_BYTES:
                     await self._sessions.lighten(key, settled)
             if ended:
                 await self._leftovers.settle_ended(key, place.home, ended)
@@ -254,7 +254,7 @@ class Commits:
 
 
 _DEAD: Final[Document] = dict.fromkeys(
-    ("incarnation", "epoch", "activity", "user_id", "removed_at", "expires_at", "record", "redo")
+    ("incarnation", "epoch", "activity", "user_id", "removed_at", "expires_at", "fold_at", "record", "redo")
 )
 _NOT_ENDED: Final[Document] = dict.fromkeys(("died_at", "ended_life", "ended_user", "ended_due"))
 
@@ -263,7 +263,7 @@ def _update(run: Sequence[Change], fields: Document, opening: Document) -> Docum
     """The update of a session's document that makes some changes."""
     record: Record | None = run[-1].record
     assert record is not None
-    carried: Any = redo.encode(list(map(part_of, run)))
+    carried: Any = redo.encode(parts_of(run))
     update: Document = {"$set": {**fields, **fields_of_record(record), "redo": carried}}
     for operator, values in opening.items():
         update.setdefault(operator, {}).update(values)

@@ -40,6 +40,9 @@ ENTRY_FIELDS: Final = (
 )
 UNDOABLE_ENTRY_FIELDS: Final = (*ENTRY_FIELDS, "undo")
 
+DROPPED_AT: Final = "dropped_at"
+"""Of a summary: when it was dropped, by the database's clock; null until then."""
+
 _REPLACED_FIELDS: Final = ("tokens", "size", "name", "content", "metadata", "extra", "redaction")
 _USABILITIES: Final = tuple(Usability)
 _ROLES: Final = (None, *Role)
@@ -170,6 +173,23 @@ def document_of_event(home: str, life: int, event: Event) -> Document:
     return {"_id": numbered_id(home, life, event.number), "home": home, "life": life, **fields}
 
 
+def summary_text_of(document: Document) -> tuple[int, str]:
+    """The number of a summary, and its JSON text; empty when it is dropped."""
+    return document["number"], document.get("summary") or ""
+
+
+def document_of_summary(home: str, life: int, number: int, text: str) -> Document:
+    """The document of a summary, given its JSON text."""
+    return {
+        "_id": numbered_id(home, life, number),
+        "home": home,
+        "life": life,
+        "number": number,
+        "summary": text,
+        DROPPED_AT: None,
+    }
+
+
 def agent_of(document: Document) -> AgentRecord:
     """The agent in a document."""
     return AgentRecord(
@@ -196,5 +216,6 @@ def fields_of_record(record: Record) -> Document:
         "user_id": record.user_id or None,
         "removed_at": record.purge_at,
         "expires_at": record.expiry_listed_at,
+        "fold_at": record.fold_at,
         "record": encode_record(record).decode(),
     }

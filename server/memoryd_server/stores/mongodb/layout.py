@@ -1,11 +1,11 @@
 """The collections and their indexes. Every filter is a prefix of one of these indexes (`tests/stores/test_mongodb.py`).
 
-A session's name has a home, which is random and never used again, and lives that are numbered from 1. Messages and
-events are named by home, life and their number, id look-ups by home, kind and id: so a staging is a home that no name
-leads to yet, and nothing that anybody writes late can become another life's.
+A session's name has a home, which is random and never used again, and lives that are numbered from 1. Messages, events
+and summaries are named by home, life and their number, id look-ups by home, kind and id: so a staging is a home that no
+name leads to yet, and nothing that anybody writes late can become another life's.
 
-To shard: `history` and `events` by `home`, all others by `_id`. What a request asks for of one session carries these
-keys; listing, erasing and sweeping ask all shards.
+To shard: `history`, `events` and `summaries` by `home`, all others by `_id`. What a request asks for of one session
+carries these keys; listing, erasing and sweeping ask all shards.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ of it."""
 HISTORY: Final = "history"
 """A document a message, and one an id look-up: in one collection, since one command then writes both."""
 EVENTS: Final = "events"
+SUMMARIES: Final = "summaries"
 AGENTS: Final = "agents"
 LEFTOVERS: Final = "leftovers"
 """Dead lives and stagings: what nobody can reach any more, or will not once it is due."""
 LEASES: Final = "leases"
 META: Final = "meta"
 
-COLLECTIONS: Final = (SESSIONS, HISTORY, EVENTS, AGENTS, LEFTOVERS, LEASES, META)
+COLLECTIONS: Final = (SESSIONS, HISTORY, EVENTS, SUMMARIES, AGENTS, LEFTOVERS, LEASES, META)
 
 READING_ORDER: Final = "in_reading_order"
 
@@ -46,6 +47,7 @@ INDEXES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "of_user": ("tenant", "user_id", "activity", "home"),
         "purgeable": ("removed_at", "home"),
         "expiring": ("expires_at", "home"),
+        "folding": ("tenant", "agent", "fold_at", "home"),
         "dead": ("died_at",),
         "ended": ("ended_due",),
         "ended_of_user": ("tenant", "ended_user"),
@@ -56,6 +58,7 @@ INDEXES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "by_seq": ("home", "life", "seq"),
     },
     EVENTS: {"by_number": ("home", "life", "number"), "by_age": ("created",)},
+    SUMMARIES: {"of_life": ("home", "life", "dropped_at"), "dropped": ("dropped_at",)},
     AGENTS: {"of_tenant": ("tenant", "agent")},
     LEFTOVERS: {"due": ("due",), "of_user": ("tenant", "user_id"), "of_home": ("home",)},
     LEASES: {},
@@ -105,7 +108,7 @@ def session_id(key: SessionKey) -> str:
 
 
 def numbered_id(home: str, life: int, number: int) -> str:
-    """The `_id` of a message or an event."""
+    """The `_id` of a message, an event or a summary."""
     return f"{home}:{life:08x}:{number:016x}"
 
 

@@ -27,6 +27,7 @@ from memoryd_server.stores.mongodb.layout import (
     numbered_range,
     session_id,
 )
+from memoryd_server.stores.mongodb.summaries import Summaries
 from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
 
 PAGE: Final = 50
@@ -63,9 +64,10 @@ class Deletion(NamedTuple):
 class Leftovers:
     """Keeps and deletes them."""
 
-    def __init__(self, database: Database, agents: Agents, clock: Clock) -> None:
+    def __init__(self, database: Database, agents: Agents, summaries: Summaries, clock: Clock) -> None:
         self._database = database
         self._agents = agents
+        self._summaries = summaries
         self._clock = clock
 
     # Dead lives
@@ -167,6 +169,7 @@ class Leftovers:
             deleted += await self._delete_all(found, later, limit)
         if deleted.total < limit:
             deleted += await self._delete_old_events(now - limits.EVENT_SECONDS * _MICROSECONDS, limit - deleted.total)
+        await self._summaries.delete_dropped(now - limits.PURGE_DELAY_SECONDS * _MICROSECONDS, limit)
         old = {"died_at": {"$lt": now - limits.LOOKUP_SECONDS * _MICROSECONDS}}
         for name in await self._database.find(SESSIONS, old, fields=_IDS, limit=PAGE):
             if deleted.total < limit:
@@ -242,6 +245,7 @@ class Leftovers:
         deleted += Deleted(events=events.rows)
         if not events.is_complete:
             return deleted
+        deleted += Deleted(summaries=await self._summaries.delete_of_life(home, life))
         if kind == LeftoverKind.LIFE and not forgets:
             swept = {"kind": int(LeftoverKind.SWEPT), "due": None}
             await self._database.update(LEFTOVERS, same, {"$set": swept})

@@ -1,5 +1,5 @@
 """`load`: a session's record with its newest usable messages, by two commands where bodies surely fit, else by three or
-four.
+four. The summary, where it is asked for and there is one, takes another, which is sent beside those for messages.
 
 The session's document is read first, then messages. Between the two others may change these, and no moment is common to
 them. What was read is of the record's moment all the same, or it is read again:
@@ -14,17 +14,21 @@ them. What was read is of the record's moment all the same, or it is read again:
   their heads.
 
 So a walk that ends early, and one that misses a head, counts only if the session has kept everything since, which takes
-one command more. In sessions that nothing is taken from, counts and heads are as the record says.
+one command more. In sessions that nothing is taken from, counts and heads are as the record says. A summary never
+changes: the one that the record names is of its moment, or gone.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import msgspec
+
 from memoryd_server.stores.base import Loaded, StoreUnavailable, Tail
-from memoryd_server.stores.mongodb.database import DESCENDING, Database
+from memoryd_server.stores.mongodb.database import DESCENDING, Database, Order
 from memoryd_server.stores.mongodb.documents import (
     ENTRY_FIELDS,
     STAMP_FIELDS,
@@ -36,8 +40,19 @@ from memoryd_server.stores.mongodb.documents import (
 from memoryd_server.stores.mongodb.layout import HISTORY, numbered_id, numbered_range
 from memoryd_server.stores.mongodb.openings import opening_of
 from memoryd_server.stores.mongodb.sessions import Session, Sessions
-from memoryd_server.stores.records import Entry, Record, Role, SessionKey, StoredMessage, Usability
+from memoryd_server.stores.mongodb.summaries import Summaries
+from memoryd_server.stores.records import (
+    Entry,
+    Record,
+    Role,
+    SessionKey,
+    StoredMessage,
+    StoredSummary,
+    SummaryLink,
+    Usability,
+)
 from memoryd_server.stores.walk import (
+    Segment,
     bare,
     bodies_fit,
     reading_order,
@@ -65,6 +80,7 @@ SHORT: Final = 20
 """Messages of a session that is read as a whole, however few of its tokens are asked for."""
 
 _CHANGING: Final = "The session changed again and again while it was read. Repeat the call."
+_FORWARDS: Final = (("head", 1), ("position", 1), ("seq", 1))
 _BACKWARDS: Final = (("head", DESCENDING), ("position", DESCENDING), ("seq", DESCENDING))
 
 Build = Callable[[Document], Entry]
@@ -80,7 +96,7 @@ class _TooFew(Exception):
 
 @dataclass(frozen=True)
 class _Walk:
-    """Entries backwards in reading order, from the newest on."""
+    """Entries in an order, from its first on."""
 
     entries: Sequence[Entry]
     is_complete: bool
@@ -113,9 +129,10 @@ _PLACES: Final = _How(WALK_FIELDS, _place_of)
 class Loads:
     """Loads sessions."""
 
-    def __init__(self, database: Database, sessions: Sessions) -> None:
+    def __init__(self, database: Database, sessions: Sessions, summaries: Summaries) -> None:
         self._database = database
         self._sessions = sessions
+        self._summaries = summaries
 
     async def load(self, key: SessionKey, tail: Tail | None) -> Loaded | None:
         """See `HistoryStore.load`."""
@@ -150,6 +167,12 @@ class Loads:
                 return list(map(bare, walk.entries[:limit]))
         raise StoreUnavailable(_CHANGING)
 
+    async def list_groups(self, session: Session, from_head: int, to_head: int, limit: int) -> Sequence[Entry]:
+        """See `HistoryStore.list_in_reading_order`; of a session with nothing pending. Raises: Torn."""
+        segments = visible_segments(session.record, from_head, to_head)
+        walk = await self._walk_through(session, tuple(Usability), segments, limit, _BARE, _FORWARDS)
+        return walk.entries[:limit]
+
     async def by_seq(self, session: Session, seqs: Sequence[int], how: _How = _WHOLE) -> dict[int, Entry]:
         """Those messages of a session that are there, by seq. Raises: Torn."""
         if not seqs:
@@ -160,6 +183,19 @@ class Loads:
         return {entry.seq: entry for entry in map(how.build, found)}
 
     async def _load(self, session: Session, tail: Tail) -> Loaded:
+        current = session.record.summary if tail.summary else None
+        if current is None:
+            return await self._load_messages(session, tail)
+        loaded, summary = await asyncio.gather(self._load_messages(session, tail), self._summary(session, current))
+        return msgspec.structs.replace(loaded, summary=summary)
+
+    async def _summary(self, session: Session, link: SummaryLink) -> StoredSummary:
+        found = await self._summaries.read(session, [link.number])
+        if found is None:
+            raise Torn
+        return found[link.number]
+
+    async def _load_messages(self, session: Session, tail: Tail) -> Loaded:
         record = session.record
         how = _how(record, tail)
         most = _most(record, tail)
@@ -187,16 +223,32 @@ class Loads:
 
     async def _walk(self, session: Session, usabilities: Collection[Usability], most: int, how: _How) -> _Walk:
         """At least `most` of a session's newest visible entries; fewer when there are no more."""
-        record = session.record
-        is_visible = visibility(record)
+        segments = visible_segments(session.record)[::-1]
+        walk = await self._walk_through(session, usabilities, segments, most, how, _BACKWARDS)
+        return _with_pending(session, usabilities, walk)
+
+    async def _walk_through(
+        self,
+        session: Session,
+        usabilities: Collection[Usability],
+        segments: Iterable[Segment],
+        most: int,
+        how: _How,
+        order: Order,
+    ) -> _Walk:
+        """At least `most` of the visible entries whose heads are in the segments, in their order."""
+        is_visible = visibility(session.record)
         entries: list[Entry] = []
         is_complete = True
-        for low, high in reversed(visible_segments(record)):
+        for segment in segments:
+            if len(entries) >= most:
+                is_complete = False
+                break
             # Of a group whose head is visible, newer messages may be removed, or later than the record: these are read
             # and passed over.
             asked = most - len(entries)
             while True:
-                found = await self._backwards(session, usabilities, low, high, asked, how)
+                found = await self._in_order(session, usabilities, segment, asked, how, order)
                 visible = [entry for entry in found if is_visible(entry.seq)]
                 if len(found) < asked or len(entries) + len(visible) >= most:
                     break
@@ -205,19 +257,25 @@ class Loads:
             if len(found) == asked:
                 is_complete = False
                 break
-        return _with_pending(session, usabilities, _Walk(entries, is_complete))
+        return _Walk(entries, is_complete)
 
-    async def _backwards(
-        self, session: Session, usabilities: Collection[Usability], low: int, high: int, limit: int, how: _How
+    async def _in_order(
+        self,
+        session: Session,
+        usabilities: Collection[Usability],
+        heads: Segment,
+        limit: int,
+        how: _How,
+        order: Order,
     ) -> list[Entry]:
         piles = sorted(map(int, usabilities))
         in_range = {
             "home": session.place.home,
             "life": session.place.life,
             "pile": piles[0] if len(piles) == 1 else {"$in": piles},
-            "head": {"$gte": low, "$lte": high},
+            "head": {"$gte": heads.low, "$lte": heads.high},
         }
-        found = await self._database.find(HISTORY, in_range, fields=how.fields, order=_BACKWARDS, limit=limit)
+        found = await self._database.find(HISTORY, in_range, fields=how.fields, order=order, limit=limit)
         if how is not _PLACES:
             check_stamps(session, found, since_last=True)
         return list(map(how.build, found))

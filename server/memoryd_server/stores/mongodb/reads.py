@@ -36,6 +36,7 @@ from memoryd_server.stores.mongodb.layout import (
 )
 from memoryd_server.stores.mongodb.loads import ATTEMPTS, Loads, Torn, check_stamps
 from memoryd_server.stores.mongodb.sessions import Session, Sessions
+from memoryd_server.stores.mongodb.summaries import Summaries
 from memoryd_server.stores.records import (
     Entry,
     Event,
@@ -44,6 +45,7 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     decode_record,
 )
 from memoryd_server.stores.walk import take_page, visibility, visible_segments
@@ -62,10 +64,11 @@ Answer = TypeVar("Answer")
 class Reads:
     """Reads sessions and lists of them."""
 
-    def __init__(self, database: Database, sessions: Sessions, loads: Loads) -> None:
+    def __init__(self, database: Database, sessions: Sessions, loads: Loads, summaries: Summaries) -> None:
         self._database = database
         self._sessions = sessions
         self._loads = loads
+        self._summaries = summaries
 
     async def read(
         self, key: SessionKey, incarnation: str, seqs: Sequence[int]
@@ -113,6 +116,29 @@ class Reads:
             return session.record, entries
 
         return await self._of_one_moment(key, incarnation, answer)
+
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        """See `HistoryStore.list_in_reading_order`."""
+
+        async def answer(session: Session) -> tuple[Record, Sequence[Entry]]:
+            return session.record, await self._loads.list_groups(session, from_head, to_head, limit)
+
+        return await self._of_one_moment(key, incarnation, answer)
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        """See `HistoryStore.read_summaries`."""
+        for _ in range(ATTEMPTS):
+            session = await self._sessions.read(key)
+            if session is None or session.incarnation != incarnation:
+                return None
+            found = await self._summaries.read(session, numbers)
+            if found is not None:
+                return session.record, list(found.values())
+        raise StoreUnavailable(_CHANGING)
 
     async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
         """See `HistoryStore.list_events`."""
@@ -174,8 +200,15 @@ class Reads:
 
     async def list_due(self, due: Due, before: int, limit: int, after: str) -> DuePage:
         """See `HistoryStore.list_due`."""
-        at = "removed_at" if due is Due.PURGE else "expires_at"
-        wanted: Document = {at: {"$lt": before}}
+        return await self._list_at({}, "removed_at" if due is Due.PURGE else "expires_at", before, limit, after)
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str) -> DuePage:
+        """See `HistoryStore.list_folds`."""
+        return await self._list_at({"tenant": tenant, "agent": agent}, "fold_at", before, limit, after)
+
+    async def _list_at(self, of: Document, at: str, before: int, limit: int, after: str) -> DuePage:
+        """Sessions with a time before the given one in a field, the earliest first."""
+        wanted: Document = {**of, at: {"$lt": before}}
         if after:
             time, _, home = after.partition(".")
             wanted[at] = {"$lt": before, "$gte": int(time)}

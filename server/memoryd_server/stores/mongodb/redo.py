@@ -12,6 +12,7 @@ changes nothing that came later.
 - A body is replaced, and a group turned, only in messages that bear the stamp (`written`, `turned`) of an older version
   of the record. A later redaction or turn has stamped them with its own, and what was inserted later bears the version
   that brought it.
+- What a dropped summary leaves, without its text, keeps its place from being taken again.
 - Each names its documents by the session's home and life, which are never used again: after a death it cannot reach
   the next life, and after an erasure not the name's next home.
 - What was deleted meanwhile it could bring back. So a server stops `HELP_SECONDS` after it has read a redo, in which
@@ -22,7 +23,7 @@ changes nothing that came later.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,14 +32,16 @@ from pymongo import UpdateMany, UpdateOne
 
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.mongodb.documents import (
+    DROPPED_AT,
     Document,
     document_of_event,
     document_of_lookup,
     document_of_message,
+    document_of_summary,
     replacement_of,
 )
 from memoryd_server.stores.mongodb.layout import Pile, numbered_id
-from memoryd_server.stores.records import Event, Lookup, StoredMessage
+from memoryd_server.stores.records import Event, Lookup, StoredMessage, encode_summary
 from memoryd_server.stores.walk import Segment, visible_segments
 
 HELP_SECONDS: Final = 30.0
@@ -67,11 +70,19 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """And those that it says are removed."""
     lookups: tuple[Lookup, ...] = ()
     events: tuple[Event, ...] = ()
+    new_summaries: tuple[tuple[int, str], ...] = ()
+    """Their numbers, and they as JSON texts."""
+    dropped_summaries: tuple[int, ...] = ()
 
     @property
     def changes_messages(self) -> bool:
         """Whether it changes messages that are stored already."""
         return bool(self.replaced or self.completed or self.reopened)
+
+    @property
+    def size(self) -> int:
+        """About how large it is, by what may be large in it: messages, in bytes, and texts of summaries."""
+        return sum(message.size for message in self.messages) + sum(len(text) for _, text in self.new_summaries)
 
 
 Parts = tuple[Part, ...]
@@ -80,8 +91,15 @@ Parts = tuple[Part, ...]
 _DECODER: Final = msgspec.msgpack.Decoder(Parts)
 
 
-def part_of(change: Change) -> Part:
-    """What a change brings."""
+def parts_of(run: Sequence[Change]) -> list[Part]:
+    """What changes of a life bring that one compare-and-set makes. A summary that another of them drops is not even
+    carried.
+    """
+    dropped = {number for change in run for number in change.dropped_summaries}
+    return [_part_of(change, dropped) for change in run]
+
+
+def _part_of(change: Change, dropped: Collection[int]) -> Part:
     record = change.record
     assert record is not None
     return Part(
@@ -94,6 +112,12 @@ def part_of(change: Change) -> Part:
         hidden=tuple((gone.from_seq, gone.to_seq) for gone in record.removed) if change.reopened else (),
         lookups=tuple(change.lookups),
         events=tuple(change.events),
+        new_summaries=tuple(
+            (summary.number, encode_summary(summary).decode())
+            for summary in change.new_summaries
+            if summary.number not in dropped
+        ),
+        dropped_summaries=tuple(change.dropped_summaries),
     )
 
 
@@ -116,7 +140,14 @@ def decode(redo: bytes | None) -> Parts:
 
 
 def _brings_something(part: Part) -> bool:
-    return bool(part.messages or part.changes_messages or part.lookups or part.events)
+    return bool(
+        part.messages
+        or part.changes_messages
+        or part.lookups
+        or part.events
+        or part.new_summaries
+        or part.dropped_summaries
+    )
 
 
 def history_documents(home: str, life: int, parts: Sequence[Part]) -> list[Document]:
@@ -144,6 +175,23 @@ def history_updates(home: str, life: int, parts: Sequence[Part]) -> list[Any]:
 def event_documents(home: str, life: int, parts: Sequence[Part]) -> list[Document]:
     """The documents of the collection `events`."""
     return [document_of_event(home, life, event) for part in parts for event in part.events]
+
+
+def summary_updates(home: str, life: int, parts: Sequence[Part]) -> list[Any]:
+    """What inserts summaries, and what takes away the dropped ones."""
+    new = [document_of_summary(home, life, *summary) for part in parts for summary in part.new_summaries]
+    return [
+        *insertions(new),
+        *(_drop(home, life, number) for part in parts for number in part.dropped_summaries),
+    ]
+
+
+def _drop(home: str, life: int, number: int) -> UpdateOne:
+    return UpdateOne(
+        {"_id": numbered_id(home, life, number), "home": home},
+        {"$set": {"life": life, "number": number}, "$unset": {"summary": ""}, "$currentDate": {DROPPED_AT: True}},
+        upsert=True,
+    )
 
 
 def _of_part(home: str, life: int, part: Part) -> Iterator[Any]:

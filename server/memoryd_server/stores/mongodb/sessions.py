@@ -13,7 +13,7 @@ from memoryd_server.stores.base import StoreUnavailable
 from memoryd_server.stores.mongodb import redo
 from memoryd_server.stores.mongodb.database import Database
 from memoryd_server.stores.mongodb.documents import Document
-from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, SESSIONS, session_id
+from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, SESSIONS, SUMMARIES, session_id
 from memoryd_server.stores.mongodb.openings import OPENING
 from memoryd_server.stores.mongodb.redo import HELP_SECONDS, Part
 from memoryd_server.stores.records import Record, SessionKey, decode_record
@@ -153,10 +153,14 @@ class Sessions:
             updates = [*redo.insertions(documents), *updates]
         elif documents:
             await self._database.add(HISTORY, documents)
-        for start in range(0, len(updates), MOST_UPDATES):
-            await self._database.write(HISTORY, updates[start : start + MOST_UPDATES])
+        await self._write(HISTORY, updates)
         if events := redo.event_documents(*place, parts):
             await self._database.add(EVENTS, events)
+        await self._write(SUMMARIES, redo.summary_updates(*place, parts))
+
+    async def _write(self, collection: str, updates: Sequence[Any]) -> None:
+        for start in range(0, len(updates), MOST_UPDATES):
+            await self._database.write(collection, updates[start : start + MOST_UPDATES])
 
     def _living(self, key: SessionKey, document: Document) -> Session:
         incarnation, version = document["incarnation"], document["version"]

@@ -38,6 +38,7 @@ from memoryd_server.stores.mongodb.location import Location
 from memoryd_server.stores.mongodb.meta import Meta
 from memoryd_server.stores.mongodb.reads import Reads
 from memoryd_server.stores.mongodb.sessions import Sessions
+from memoryd_server.stores.mongodb.summaries import Summaries
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
@@ -46,6 +47,7 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
 )
 
@@ -89,9 +91,10 @@ class MongoDBStore(Store):
         self._meta = Meta(database, self._clock)
         self._agents = Agents(database)
         self._sessions = Sessions(database)
-        self._leftovers = Leftovers(database, self._agents, self._clock)
-        self._loads = Loads(database, self._sessions)
-        self._reads = Reads(database, self._sessions, self._loads)
+        self._summaries = Summaries(database)
+        self._leftovers = Leftovers(database, self._agents, self._summaries, self._clock)
+        self._loads = Loads(database, self._sessions, self._summaries)
+        self._reads = Reads(database, self._sessions, self._loads, self._summaries)
         self._commits = Commits(database, self._sessions, self._agents, self._leftovers, self._clock)
 
     async def _prepare(self, database: Database) -> StoreInfo:
@@ -142,6 +145,16 @@ class MongoDBStore(Store):
     ) -> tuple[Record, Sequence[Entry]] | None:
         return await self._reads.list_entries(key, incarnation, from_seq, to_seq, limit)
 
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._reads.list_in_reading_order(key, incarnation, from_head, to_head, limit)
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        return await self._reads.read_summaries(key, incarnation, numbers)
+
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         return await self._loads.list_unusable(key, usabilities, limit)
 
@@ -162,6 +175,9 @@ class MongoDBStore(Store):
 
     async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
         return await self._reads.list_due(due, before, limit, after)
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        return await self._reads.list_folds(tenant, agent, before, limit, after)
 
     async def begin_staging(self, tenant: str, user_id: str, due: int) -> str:
         return await self._leftovers.begin_staging(tenant, user_id, due)

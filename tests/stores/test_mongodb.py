@@ -11,14 +11,24 @@ from typing import Any
 import pytest
 
 from memoryd_server import limits
-from memoryd_server.stores.base import Due, MessageQuery, SessionQuery, StoreMisconfigured, StoreUnavailable, Tail
+from memoryd_server.stores.base import (
+    Committed,
+    Deleted,
+    Due,
+    MessageQuery,
+    SessionQuery,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Tail,
+)
 from memoryd_server.stores.mongodb.database import CONNECTIONS
-from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, FORMAT, INDEXES, META, SESSIONS
+from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, FORMAT, INDEXES, META, SESSIONS, SUMMARIES
 from memoryd_server.stores.mongodb.location import locate
 from memoryd_server.stores.mongodb.openings import MAX_OPENING_BYTES
 from memoryd_server.stores.mongodb.store import MongoDBStore
 from memoryd_server.stores.records import (
     AgentRecord,
+    Folding,
     LookupKind,
     RemovedRange,
     Role,
@@ -35,13 +45,18 @@ from tests.stores.builders import (
     USABLE,
     Session,
     birth,
+    born,
     call,
     change_of,
     event,
+    link,
     lookup,
     message,
     orphan,
     result,
+    summaries,
+    summary,
+    swept,
 )
 from tests.stores.mongodb_commands import Command, Recorder, unindexed, unrouted
 from tests.stores.mongodb_places import EACH_PLACE, Place, documents
@@ -179,6 +194,46 @@ class TestCommandsOfACall:
         tail = Tail(USABLE, 100_000, 60, body_bytes=PLENTY)
         assert len(await commands_of(recorder, lambda: store.load(KEY, tail))) == 4
 
+    @pytest.mark.parametrize(("tokens", "plain"), [(None, 2), (100, 3)], ids=["by count", "by tokens"])
+    async def test_a_load_takes_one_more_for_the_summary_that_there_is_and_that_is_asked_for(
+        self, recorder: Recorder, store: MongoDBStore, session: Session, tokens: int | None, plain: int
+    ) -> None:
+        await histories(session, 100)
+        bare = Tail(USABLE, 20, tokens, body_bytes=PLENTY)
+        tail = Tail(USABLE, 20, tokens, body_bytes=PLENTY, summary=True)
+        assert len(await commands_of(recorder, lambda: store.load(KEY, tail))) == plain
+        await session.commit(**summaries(1, 2))
+        assert len(await commands_of(recorder, lambda: store.load(KEY, bare))) == plain
+        sent = await commands_of(recorder, lambda: store.load(KEY, tail))
+        assert sorted(names(sent)) == ["find history"] * (plain - 1) + ["find sessions", "find summaries"]
+        assert sum(command.documents for command in sent if command.collection == SUMMARIES) == 1
+
+    async def test_a_summary_takes_three_however_much_it_covers(self, recorder: Recorder, session: Session) -> None:
+        await histories(session, 500)
+        await session.commit(events=[event(2)], **summaries(1))
+        for number in (2, 3):
+            fold = partial(
+                session.commit,
+                events=[event(number + 1)],
+                new_summaries=[summary(number)],
+                dropped_summaries=[number - 1],
+                summaries=(link(number),),
+            )
+            assert names(await commands_of(recorder, fold)) == ["update sessions", "insert events", "update summaries"]
+
+    async def test_what_a_fold_reads_costs_what_it_answers(
+        self, recorder: Recorder, store: MongoDBStore, session: Session
+    ) -> None:
+        await histories(session, 200)
+        record = await session.commit(**summaries(*range(1, 17)))
+        groups = partial(store.list_in_reading_order, KEY, record.incarnation, 50, 200, 10)
+        sent = await commands_of(recorder, groups)
+        assert names(sent) == ["find sessions", "find history", "find sessions"]
+        assert sum(command.documents for command in sent) == 12
+        sent = await commands_of(recorder, lambda: store.read_summaries(KEY, record.incarnation, [16]))
+        assert names(sent) == ["find sessions", "find summaries"]
+        assert sum(command.documents for command in sent) == 2
+
     async def test_a_record_takes_one(self, recorder: Recorder, store: MongoDBStore, session: Session) -> None:
         await session.commit(message(1))
         assert len(await commands_of(recorder, lambda: store.load(KEY))) == 1
@@ -200,9 +255,9 @@ class TestCommandsOfACall:
     ) -> None:
         other = MongoDBStore(locate(url))
         await other.open()
-        await Session(other, KEY).commit(message(1), message(2))
+        await Session(other, KEY).commit(message(1), message(2), **summaries(1))
         await other.close()
-        sent = await commands_of(recorder, lambda: store.load(KEY, Tail(USABLE, 20, body_bytes=PLENTY)))
+        sent = await commands_of(recorder, lambda: store.load(KEY, Tail(USABLE, 20, body_bytes=PLENTY, summary=True)))
         assert names(sent) == ["find sessions", "find history"]
 
 
@@ -211,7 +266,8 @@ async def everything(store: MongoDBStore) -> None:
     session = Session(store, KEY)
     await session.commit(message(1), call(2, usability=Usability.OPEN), orphan(3), lookups=[lookup("a")], user_id="u")
     await session.commit(result(4, 2), completed=[2], events=[event(2)], lookups=[lookup("r", LookupKind.REQUEST)])
-    await session.commit(reopened=[2], replaced=[message(1, content="new")])
+    await session.commit(reopened=[2], replaced=[message(1, content="new")], **summaries(1, 2))
+    await session.commit(new_summaries=[summary(3)], dropped_summaries=[1], summaries=(link(2), link(3)))
     record = await session.commit(removed=(RemovedRange(3, 4, TIME),), activity=TIME + 1, ttl=5)
     for descending in (False, True):
         for filters in ({}, {"roles": frozenset({Role.USER})}, {"run_id": "run"}, {"from_time": 1, "to_time": 2}):
@@ -221,9 +277,11 @@ async def everything(store: MongoDBStore) -> None:
     for tokens in (None, 5):
         for usabilities in (USABLE, EVERY):
             for size in (0, 10, PLENTY):
-                await store.load(KEY, Tail(usabilities, 3, tokens, opening=True, body_bytes=size))
+                await store.load(KEY, Tail(usabilities, 3, tokens, opening=True, summary=True, body_bytes=size))
     await store.read(KEY, record.incarnation, [1, 2])
     await store.list_entries(KEY, record.incarnation, 1, 9, 5)
+    await store.list_in_reading_order(KEY, record.incarnation, 1, 9, 5)
+    await store.read_summaries(KEY, record.incarnation, [1, 2, 3])
     await store.list_unusable(KEY, EVERY, 5)
     await store.list_events(KEY, record.incarnation, 0, 5)
     await store.find(KEY, LookupKind.MESSAGE, ["a"])
@@ -249,6 +307,9 @@ async def everything(store: MongoDBStore) -> None:
         for each in (session, other):
             await each.commit(removed=(RemovedRange(1, 1, TIME),), ttl=5)
         await store.list_due(due, 1 << 62, 1, (await store.list_due(due, 1 << 62, 1)).after)
+    for each in (session, other):
+        await each.commit(folding=Folding(wanted=TIME))
+    await store.list_folds("tenant", "agent", 1 << 62, 1, (await store.list_folds("tenant", "agent", 1 << 62, 1)).after)
     due_at = await store.now() + 1_000_000
     staging = await store.begin_staging("tenant", "u", due_at)
     await store.stage(staging, [message(1)], [lookup("s")], due_at)
@@ -285,7 +346,11 @@ class TestIndexes:
         """(design section 8)"""
         await session.commit(message(1), call(2, usability=Usability.OPEN), lookups=[lookup("a")], events=[event(1)])
         record = await session.commit(result(3, 2), completed=[2], replaced=[message(1)], lookups=[lookup("b")])
-        await session.tail(body_bytes=PLENTY, tokens=5)
+        record = await session.commit(**summaries(1, 2))
+        record = await session.commit(dropped_summaries=[1], summaries=(link(2),))
+        await session.tail(body_bytes=PLENTY, tokens=5, summary=True)
+        await store.read_summaries(KEY, record.incarnation, [1, 2])
+        await store.list_in_reading_order(KEY, record.incarnation, 1, 9, 5)
         await session.page()
         await store.list_events(KEY, record.incarnation, 0, 5)
         await store.find(KEY, LookupKind.MESSAGE, ["a"])
@@ -348,6 +413,65 @@ class TestOpenings:
         assert b"message 1" not in repr(document).encode()
 
 
+class TestDroppedSummaries:
+    """What they leave holds their place against whoever writes them out late, and does not stay."""
+
+    async def test_leave_no_text(self, session: Session, url: str) -> None:
+        """(invariant 11)"""
+        await session.commit(message(1), **summaries(1, 2))
+        await session.commit(dropped_summaries=[1], summaries=(link(2),))
+        for collection in (SESSIONS, SUMMARIES):
+            assert "summary 1" not in str(documents(url, collection))
+
+    async def test_leave_none_when_they_come_and_go_at_once(
+        self, store: MongoDBStore, session: Session, url: str
+    ) -> None:
+        made = birth(KEY, message(1), **summaries(1))
+        dropped = change_of(KEY, born(made), dropped_summaries=[1], summaries=())
+        assert await store.commit([made, dropped]) == [Committed(), Committed()]
+        assert not any(b"summary 1" in (each["redo"] or b"") for each in documents(url, SESSIONS))
+        assert "summary 1" not in str(documents(url, SUMMARIES))
+
+    async def test_are_gone_with_the_next_sweep_once_nobody_can_be_writing_them(
+        self, store: MongoDBStore, session: Session, url: str
+    ) -> None:
+        await session.commit(message(1), **summaries(1, 2, 3))
+        await session.commit(dropped_summaries=[1, 2], summaries=(link(3),))
+        assert await swept(store, limits.PURGE_DELAY_SECONDS - 10) == Deleted()
+        assert len(documents(url, SUMMARIES)) == 3
+        assert await swept(store, limits.PURGE_DELAY_SECONDS + 10) == Deleted()
+        assert [each["number"] for each in documents(url, SUMMARIES)] == [3]
+
+    async def test_count_for_nothing_where_a_life_is_deleted(self, store: MongoDBStore, session: Session) -> None:
+        await session.commit(message(1), **summaries(1, 2, 3))
+        await session.commit(dropped_summaries=[1, 2], summaries=(link(3),))
+        await session.die()
+        assert await swept(store, limits.PURGE_DELAY_SECONDS + 10) == Deleted(messages=1, summaries=1)
+
+
+class TestDataOfTheVersionBefore:
+    """It knew neither summaries nor what is left to clients."""
+
+    async def test_is_served_and_goes_on(self, session: Session, url: str) -> None:
+        await session.commit(message(1))
+        with database_at(url.partition("?")[0]) as database:
+            sessions = database[DEFAULT_PREFIX + SESSIONS]
+            sessions.update_many({}, {"$unset": {"fold_at": ""}})
+            sessions.drop_index("folding")
+            database.drop_collection(DEFAULT_PREFIX + SUMMARIES)
+        store = MongoDBStore(locate(url))
+        await store.open()
+        assert session.record is not None
+        assert list((await store.list_folds("tenant", "agent", 1 << 62, 5)).keys) == []
+        assert await store.read_summaries(KEY, session.record.incarnation, [1]) == (session.record, [])
+        later = Session(store, KEY, session.record)
+        await later.commit(message(2), folding=Folding(wanted=TIME), **summaries(1))
+        assert list((await store.list_folds("tenant", "agent", 1 << 62, 5)).keys) == [KEY]
+        loaded = await later.load(summary=True)
+        assert (loaded.summary, [each.seq for each in loaded.tail]) == (summary(1), [2, 1])
+        await store.close()
+
+
 class TestLargeChanges:
     async def test_a_session_carries_little_once_they_are_written_out(self, session: Session, url: str) -> None:
         await session.commit(*(message(seq, size=1 << 16, content="x" * (1 << 16)) for seq in range(1, 4)))
@@ -355,12 +479,27 @@ class TestLargeChanges:
         assert document["redo"] is None
         assert len(await session.stored()) == 3
 
+    async def test_nor_a_long_summary(self, session: Session, url: str) -> None:
+        await session.commit(message(1), new_summaries=[summary(1, text="x" * (1 << 17))], summaries=(link(1),))
+        [document] = documents(url, SESSIONS)
+        assert document["redo"] is None
+        assert (await session.load(summary=True)).summary == summary(1, text="x" * (1 << 17))
+
     async def test_an_append_whose_json_is_longer_than_a_document_may_be_is_kept_whole(self, session: Session) -> None:
         """Escapes make six characters of one: 3.5 MiB of them do not fit into one document as they are."""
         size = limits.MAX_APPEND_BYTES // 2
         sent = [message(seq, size=size, content='[{"text":"' + "\\u0000" * size + '"}]') for seq in (1, 2)]
         await session.commit(*sent)
         assert await session.stored() == sent
+
+    @pytest.mark.parametrize("text", ["\0", "😀"], ids=ascii)
+    async def test_a_long_summary_comes_with_a_whole_append(self, session: Session, text: str) -> None:
+        size = limits.MAX_APPEND_BYTES
+        sent = message(1, size=size, content='["' + "x" * size + '"]')
+        made = summary(1, text=text * 1_000_000)
+        await session.commit(sent, new_summaries=[made], summaries=(link(1),))
+        loaded = await session.load(summary=True, body_bytes=2 * size)
+        assert (loaded.summary, list(loaded.tail)) == (made, [sent])
 
 
 class TestURL:

@@ -23,12 +23,12 @@ from memoryd_server.stores.base import (
 )
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.mongodb import redo
-from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, LEFTOVERS, SESSIONS
+from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, LEFTOVERS, SESSIONS, SUMMARIES
 from memoryd_server.stores.mongodb.location import locate
 from memoryd_server.stores.mongodb.redo import HELP_SECONDS
 from memoryd_server.stores.mongodb.sessions import Session as StoredSession
 from memoryd_server.stores.mongodb.store import MongoDBStore
-from memoryd_server.stores.records import AgentRecord, LookupKind, Record, RemovedRange, SessionKey, Usability
+from memoryd_server.stores.records import AgentRecord, LookupKind, RemovedRange, SessionKey, Usability
 from tests.stores.builders import (
     EVERY,
     TIME,
@@ -42,6 +42,7 @@ from tests.stores.builders import (
     erased,
     event,
     grown,
+    link,
     listed,
     lookup,
     message,
@@ -49,6 +50,8 @@ from tests.stores.builders import (
     orphan,
     rebirth,
     result,
+    summaries,
+    summary,
     swept,
 )
 from tests.stores.mongodb_places import EACH_PLACE, Place, documents
@@ -56,6 +59,8 @@ from tests.stores.mongodb_places import EACH_PLACE, Place, documents
 KEY: Final = SessionKey("tenant", "agent", "session")
 USER: Final = "user"
 IDS: Final = ("a", "b", "c", "d", "later")
+NUMBERS: Final = range(1, 10)
+"""Of summaries."""
 MOST_STEPS: Final = 12
 """More commands than any of these changes takes."""
 
@@ -133,6 +138,10 @@ async def state(store: Store) -> dict[str, Any]:
     session = Session(store, KEY, loaded.record)
     page = await store.list_events(KEY, loaded.record.incarnation, 0, 100)
     assert page is not None
+    groups = await store.list_in_reading_order(KEY, loaded.record.incarnation, 1, 100, 100)
+    assert groups is not None
+    known = await store.read_summaries(KEY, loaded.record.incarnation, NUMBERS)
+    assert known is not None
     return found | {
         "record": loaded.record,
         "stored": list(await session.stored()),
@@ -140,15 +149,18 @@ async def state(store: Store) -> dict[str, Any]:
         "usable by tokens": list((await session.load(body_bytes=1 << 20, tokens=25)).tail),
         "every": list((await session.load(usabilities=EVERY)).tail),
         "open": list(await store.list_unusable(KEY, [Usability.OPEN], 100)),
+        "groups": list(groups[1]),
         "events": list(page.events),
+        "summary": (await session.load(summary=True)).summary,
+        "summaries": list(known[1]),
         "lookups": sorted(each.id for each in (await store.list_lookups(KEY, 100)).lookups),
     }
 
 
 async def first_read(store: Store) -> dict[str, Any]:
     """What one load tells, before anything else has helped."""
-    loaded = await Session(store, KEY).load(body_bytes=1 << 20)
-    return {"record": loaded.record, "usable": list(loaded.tail)}
+    loaded = await Session(store, KEY).load(body_bytes=1 << 20, summary=True)
+    return {"record": loaded.record, "usable": list(loaded.tail), "summary": loaded.summary}
 
 
 BEGINNING: Final = birth(
@@ -156,6 +168,7 @@ BEGINNING: Final = birth(
     *(message(1), call(2, usability=Usability.OPEN), call(3), result(4, 3), message(5)),
     lookups=[lookup("a")],
     user_id=USER,
+    **summaries(1, 2),
 )
 CHANGE: Final = change_of(
     KEY,
@@ -167,6 +180,9 @@ CHANGE: Final = change_of(
     removed=(RemovedRange(4, 5, TIME),),
     events=[event(2)],
     lookups=[lookup("b"), lookup("c")],
+    new_summaries=[summary(3)],
+    dropped_summaries=[1],
+    summaries=(link(2), link(3)),
 )
 APPEND: Final = change_of(KEY, born(BEGINNING), message(6), message(7), lookups=[lookup("b"), lookup("c")])
 
@@ -189,11 +205,11 @@ async def expected(*changes: Change) -> dict[str, Any]:
 class TestServerEnds:
     """At each step of a commit: it is made whole or not at all, for whoever comes next."""
 
-    @pytest.mark.parametrize("commands", range(5))
+    @pytest.mark.parametrize("commands", range(6))
     async def test_between_its_commands(self, url: str, change: Change, commands: int) -> None:
         await self.end_and_check(url, change, commands, None)
 
-    @pytest.mark.parametrize("parts", range(9))
+    @pytest.mark.parametrize("parts", range(14))
     async def test_within_what_it_writes_out(self, url: str, change: Change, parts: int) -> None:
         await self.end_and_check(url, change, MOST_STEPS, parts)
 
@@ -210,7 +226,7 @@ class TestServerEnds:
         after = await expected(BEGINNING, *([change] if is_made else []), later)
         # The next reader: by a load, and by what else there is.
         async with server(url) as store:
-            assert await first_read(store) == {name: whole[name] for name in ("record", "usable")}
+            assert await first_read(store) == {name: whole[name] for name in ("record", "usable", "summary")}
         async with server(url) as store:
             assert [each.id for each in await store.find(KEY, LookupKind.MESSAGE, IDS)] != []
             replay = replace(later, lookups=[*later.lookups, lookup("a")])
@@ -276,7 +292,7 @@ class TestServerEndsInALife:
             else:
                 assert await store.commit([BEGINNING]) == [Committed()]
 
-    @pytest.mark.parametrize("commands", range(12))
+    @pytest.mark.parametrize("commands", range(13))
     @pytest.mark.parametrize("way", ["death", "rebirth"])
     async def test_as_it_ends(self, url: str, commands: int, way: str) -> None:
         change = (
@@ -296,9 +312,8 @@ class TestServerEndsInALife:
                 assert await store.commit([change]) == [Committed()]
             assert await state(store) == await expected(BEGINNING, change)
             deleted = await erased(store, USER)
-            assert deleted == Deleted(messages=5, lookups=1, sessions=int(way == "death"))
-        left = [each for each in documents(url, HISTORY) if each["life"] == 1]
-        assert left == []
+            assert deleted == Deleted(messages=5, lookups=1, summaries=2, sessions=int(way == "death"))
+        assert documents(url, HISTORY, life=1) == documents(url, SUMMARIES, life=1) == []
         assert not any(USER in each.values() for each in (*documents(url, SESSIONS), *documents(url, LEFTOVERS)))
 
     @pytest.mark.parametrize("commands", range(10))
@@ -409,6 +424,15 @@ class TestLateHelper:
         second = change_of(KEY, born(first), replaced=[message(1, content="second")])
         await self.check(url, [BEGINNING, first], [second])
 
+    async def test_brings_no_summary_back(self, url: str) -> None:
+        """(invariant 11)"""
+        made = change_of(
+            KEY, born(BEGINNING), new_summaries=[summary(3)], summaries=(link(1), link(2), link(3)), last_summary=3
+        )
+        taken_back = change_of(KEY, born(made), dropped_summaries=[3], summaries=(link(1), link(2)))
+        await self.check(url, [BEGINNING, made], [taken_back])
+        assert "summary 3" not in str(documents(url, SUMMARIES))
+
     async def test_completes_no_group_that_was_reopened(self, url: str) -> None:
         completed = change_of(KEY, born(BEGINNING), result(6, 2), completed=[2])
         reopened = change_of(KEY, born(completed), reopened=[2], removed=(RemovedRange(6, 6, TIME),))
@@ -449,7 +473,7 @@ class TestLateHelper:
             assert documents(url, HISTORY) != []
             assert await state(other) == {"ids": []}
             assert (await swept(other, 2 * limits.PURGE_DELAY_SECONDS)).messages > 0
-            for collection in (HISTORY, EVENTS, SESSIONS, LEFTOVERS):
+            for collection in (HISTORY, EVENTS, SUMMARIES, SESSIONS, LEFTOVERS):
                 assert documents(url, collection) == []
 
     async def test_of_what_was_erased_brings_nothing_to_the_names_next_session(self, url: str) -> None:
@@ -475,9 +499,9 @@ class TestLateHelper:
 
 
 WINDOWS: Final[dict[str, dict[str, Any]]] = {
-    "by count": {"messages": 4, "body_bytes": 1 << 20},
+    "by count": {"messages": 4, "body_bytes": 1 << 20, "summary": True},
     "all": {"messages": 100, "body_bytes": 1 << 20, "opening": True},
-    "by tokens": {"messages": 100, "tokens": 30, "body_bytes": 1 << 20},
+    "by tokens": {"messages": 100, "tokens": 30, "body_bytes": 1 << 20, "summary": True},
     "bare": {"messages": 4},
 }
 LONG: Final = birth(
@@ -488,6 +512,7 @@ LONG: Final = birth(
     open_messages=1,
     opening_to=2,
     user_id=USER,
+    **summaries(1, 2),
 )
 MEANWHILE: Final[dict[str, Change]] = {
     "an append": change_of(KEY, born(LONG), *(message(seq) for seq in range(29, 40))),
@@ -495,8 +520,20 @@ MEANWHILE: Final[dict[str, Change]] = {
     "a rewind": change_of(KEY, born(LONG), reopened=[22], removed=(RemovedRange(25, 28, TIME),), epoch=2, messages=24),
     "a redaction": change_of(KEY, born(LONG), replaced=[message(27, content="gone")], epoch=2),
     "a clear": change_of(KEY, born(LONG), first_seq=29, removed=(RemovedRange(1, 28, TIME),), epoch=2, messages=0),
+    "a summary": change_of(
+        KEY, born(LONG), new_summaries=[summary(3)], dropped_summaries=[1, 2], summaries=(link(3),), last_summary=3
+    ),
+    "a summary taken back": change_of(KEY, born(LONG), dropped_summaries=[2], summaries=(link(1),)),
     "a death": death(KEY, born(LONG)),
     "a rebirth": rebirth(KEY, born(LONG), message(1, id="new"), user_id=USER),
+}
+
+_QUERY: Final = MessageQuery(from_seq=1, to_seq=99, descending=False, limit=99, bytes=1 << 20)
+_LIFE: Final = born(LONG).incarnation
+READS: Final[dict[str, Callable[[Store], Awaitable[Any]]]] = {
+    "a page": lambda store: store.list_messages(KEY, _QUERY),
+    "groups": lambda store: store.list_in_reading_order(KEY, _LIFE, 1, 99, 99),
+    "summaries": lambda store: store.read_summaries(KEY, _LIFE, NUMBERS),
 }
 
 
@@ -523,9 +560,9 @@ class TestReadsOfOneMoment:
             await erased(writer, USER)
             assert await self.loaded(reader, tail) == await self.loaded(writer, tail)
 
-    async def loaded(self, store: Store, tail: dict[str, Any]) -> tuple[Record, list[Any], list[Any]] | None:
+    async def loaded(self, store: Store, tail: dict[str, Any]) -> tuple[Any, ...] | None:
         loaded = await store.load(KEY, Tail(usabilities=USABLE, **tail))
-        return None if loaded is None else (loaded.record, list(loaded.tail), list(loaded.opening))
+        return None if loaded is None else (loaded.record, list(loaded.tail), list(loaded.opening), loaded.summary)
 
     def interfere_after(self, store: MongoDBStore, what: str, interfere: Callable[[], Awaitable[None]]) -> None:
         """Has others come between the commands of the next load."""
@@ -540,16 +577,16 @@ class TestReadsOfOneMoment:
 
         setattr(where, name, call_)
 
+    @pytest.mark.parametrize("read", READS)
     @pytest.mark.parametrize("change", MEANWHILE)
-    async def test_a_page(self, url: str, change: str) -> None:
-        query = MessageQuery(from_seq=1, to_seq=99, descending=False, limit=99, bytes=1 << 20)
+    async def test_another_read(self, url: str, read: str, change: str) -> None:
         async with server(url) as reader, server(url) as writer:
             await writer.commit([LONG])
-            before = await reader.list_messages(KEY, query)
+            before = await READS[read](reader)
 
             async def interfere() -> None:
                 assert await writer.commit([MEANWHILE[change]]) == [Committed()]
                 await writer.erase("tenant", USER, 3)
 
             self.interfere_after(reader, "the record", interfere)
-            assert await reader.list_messages(KEY, query) in (before, await writer.list_messages(KEY, query))
+            assert await READS[read](reader) in (before, await READS[read](writer))

@@ -28,6 +28,8 @@ from memoryd.v1 import (
     history_service_pb2_grpc,
     store_service_pb2,
     store_service_pb2_grpc,
+    summary_service_pb2,
+    summary_service_pb2_grpc,
     window_service_pb2,
     window_service_pb2_grpc,
 )
@@ -44,8 +46,10 @@ from memoryd_server.services.agent_service import AgentService
 from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
 from memoryd_server.services.store_service import StoreService
+from memoryd_server.services.summary_service import SummaryService
 from memoryd_server.services.window_service import WindowService
 from memoryd_server.stores.base import StoreUnavailable
+from memoryd_server.summarizing import create_summarizers
 
 if TYPE_CHECKING:
     from memoryd_server.metrics import Metrics
@@ -74,6 +78,7 @@ _OURS: Final = tuple(
     for module, name in (
         (history_service_pb2, "HistoryService"),
         (window_service_pb2, "WindowService"),
+        (summary_service_pb2, "SummaryService"),
         (agent_service_pb2, "AgentService"),
         (store_service_pb2, "StoreService"),
     )
@@ -125,14 +130,16 @@ async def open_stores(settings: Settings, metrics: Metrics | None = None) -> Asy
 
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
-    defaults = Defaults(tokenizer=settings.tokenizer)
+    defaults = Defaults(tokenizer=settings.tokenizer, summarizer=settings.summarizer)
+    summarizers = create_summarizers(settings)
     if not settings.stores:
         make_data_directory(settings.data_dir.expanduser())
     async with contextlib.AsyncExitStack() as opened:
+        opened.push_async_callback(summarizers.close)
         runtimes: dict[str, Runtime] = {}
         for name, configured in settings.effective_stores.items():
             with structlog.contextvars.bound_contextvars(store=name):
-                runtimes[name] = await open_store(name, configured, defaults, metrics)
+                runtimes[name] = await open_store(name, configured, defaults, metrics, summarizers)
             opened.push_async_callback(runtimes[name].close)
         yield Stores(runtimes, settings.effective_default_store)
 
@@ -170,6 +177,7 @@ def build(
     health = HealthService(stores, SERVICES)
     history_service_pb2_grpc.add_HistoryServiceServicer_to_server(HistoryService(stores), server)
     window_service_pb2_grpc.add_WindowServiceServicer_to_server(WindowService(stores), server)
+    summary_service_pb2_grpc.add_SummaryServiceServicer_to_server(SummaryService(stores), server)
     agent_service_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(stores), server)
     store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(stores), server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -19,6 +19,7 @@ from pydantic_settings import SettingsError as EnvironmentUnreadable
 
 from memoryd_server.stores.fallbacks import fallback
 from memoryd_server.stores.urls import masked
+from memoryd_server.summarizers.base import OPENAI
 
 ENV_PREFIX: Final = "MEMORYD_"
 CONFIG_FILE_ENV: Final = "MEMORYD_CONFIG"
@@ -55,6 +56,31 @@ class StoreSettings(BaseModel):
         "postgresql://user:password@host/database, mysql://user:password@host/database, redis://host:6379/0 or "
         "mongodb://user:password@host/database; default: for a type, what DATABASE_URL, REDIS_URL or MONGODB_URI says",
     )
+
+
+class OpenAISettings(BaseModel):
+    """The endpoint of the summarizer `openai`: any server with OpenAI's chat completions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: str = Field(
+        description="with its version, such as https://api.openai.com/v1 or http://127.0.0.1:11434/v1"
+    )
+    model: str = Field(description="the model that makes the summaries, as the endpoint names it")
+    key_variable: str | None = Field(
+        "OPENAI_API_KEY", description="environment variable that holds the key; empty for an endpoint without keys"
+    )
+    input_limit: Annotated[int, Field(ge=1_024)] = Field(
+        24_000, description="tokens of conversation in one request: what is longer is folded in several"
+    )
+    answer_limit: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="tokens that the model may produce; default: twice the summary; models that think need more"
+    )
+    limit_parameter: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="the name of that limit: OpenAI's newer models ask for max_completion_tokens"
+    )
+    timeout: Annotated[float, Field(gt=0, le=600)] = Field(60.0, description="seconds of one attempt")
+    attempts: Annotated[int, Field(ge=1, le=20)] = Field(4, description="attempts of one call, with backoff")
 
 
 class ConfiguredStore(NamedTuple):
@@ -109,6 +135,12 @@ class Settings(BaseSettings):
     tokenizer: Literal["o200k_base", "cl100k_base", "estimate"] = Field(
         "o200k_base", description="vocabulary of sessions that do not say"
     )
+    summarizer: Literal["extractive", "openai", "client"] = Field(
+        "extractive", description="who makes summaries where a policy does not say"
+    )
+    openai: OpenAISettings | None = Field(
+        None, description="the endpoint of the summarizer openai: MEMORYD_OPENAI__BASE_URL, MEMORYD_OPENAI__MODEL"
+    )
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         30.0, description="how long calls may go on after SIGTERM"
     )
@@ -157,6 +189,11 @@ class Settings(BaseSettings):
                 "(MEMORYD_TLS_CERTIFICATE, MEMORYD_TLS_KEY), or neither"
             )
         self._check_exposure()
+        if self.summarizer == OPENAI and self.openai is None:
+            raise ValueError(
+                "openai: the summarizer is openai, and its endpoint is not set: set MEMORYD_OPENAI__BASE_URL and "
+                "MEMORYD_OPENAI__MODEL, or choose another summarizer (MEMORYD_SUMMARIZER)"
+            )
         if self.default_store is not None and self.default_store not in self.effective_stores:
             raise ValueError(
                 f"default_store: there is no store {masked(self.default_store)!r}; configured are "

@@ -92,6 +92,55 @@ MAX_REMOVED_RANGES: Final = 64
 """Removed ranges that a session's record holds until their purge: clears beyond it share one, and a rewind that cannot
 is refused."""
 
+MIN_SUMMARY_TOKENS: Final = 16
+"""The shortest that summaries may be bounded to, in tokens: a sentence."""
+
+MAX_SUMMARY_TOKENS: Final = 8_000
+"""The longest that a summary may be, in tokens: what is longer should stay raw."""
+
+DEFAULT_SUMMARY_TOKENS: Final = 1_000
+"""Tokens of a summary where a window's limit counts messages."""
+
+SUMMARY_PERCENT: Final = 20
+"""Percent of a limit in tokens that a summary may take by default."""
+
+MIN_SUMMARY_WINDOW_MESSAGES: Final = 2
+"""The smallest window with a summary: it, and one message."""
+
+MIN_SUMMARY_WINDOW_TOKENS: Final = 256
+"""The smallest window with a summary, in tokens: a few sentences and a short message."""
+
+SUMMARY_WAIT_SECONDS: Final = 10
+"""How long a load waits for a summary at most."""
+
+MAX_SUMMARY_BYTES: Final = MIB
+"""UTF-8 bytes of a text that a client commits as a summary: what is over the limit in tokens is cut, but not without
+bounds."""
+
+SUMMARY_TASK_BYTES: Final = 3 * MIB
+"""Encoded bytes of the messages that one summary takes in: those of a task fit one answer with its prompt."""
+
+SUMMARY_TASK_MESSAGES: Final = 1_000
+"""Messages that one summary takes in: bounds the work of a fold."""
+
+FOLD_LEASE_SECONDS: Final = 30
+"""How long a server leases a fold; renewed while it works: what a killed server had begun is free again by then."""
+
+FOLD_SECONDS: Final = 180
+"""How long a summarizer of the server may take for one summary."""
+
+DEFAULT_TASK_LEASE_SECONDS: Final = 60
+"""How long a client may take for a summary when it does not say."""
+
+MAX_TASK_LEASE_SECONDS: Final = 600
+"""The longest lease of a summary task, in seconds."""
+
+FOLD_BACKOFF_SECONDS: Final = 5
+"""The pause after a fold's first failure; doubled by each further one."""
+
+MAX_FOLD_BACKOFF_SECONDS: Final = 3_600
+"""The longest pause between two attempts at a fold."""
+
 MAX_SUMMARIES: Final = 16
 """Summaries of a session that can be listed and taken back: their bounds live in its record; older ones are deleted."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from memoryd_server.config import ConfiguredStore, SettingsError, mask_url
+from memoryd_server.engine.folder import Summarizers
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.stores.base import Store, StoreInfo, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.measured import measure
@@ -20,9 +21,13 @@ _log: Final = structlog.stdlib.get_logger("memoryd")
 
 
 async def open_store(
-    name: str, configured: ConfiguredStore, defaults: Defaults, metrics: Metrics | None = None
+    name: str,
+    configured: ConfiguredStore,
+    defaults: Defaults,
+    metrics: Metrics | None = None,
+    summarizers: Summarizers | None = None,
 ) -> Runtime:
-    """Opens a store. What it does is counted in `metrics`.
+    """Opens a store. What it does is counted in `metrics`; `summarizers` are those of the server.
 
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
@@ -43,17 +48,24 @@ async def open_store(
     if not info.durable:
         reasons = [capability.reason for capability in info.capabilities if capability.name == "durable"]
         _log.warning("this store is not durable", reason=" ".join(reasons))
-    runtime = _runtime(name, store, info, defaults, metrics)
+    runtime = _runtime(name, store, info, defaults, metrics, summarizers or Summarizers())
     await runtime.clock.sync()
     return runtime
 
 
-def _runtime(name: str, store: Store, info: StoreInfo, defaults: Defaults, metrics: Metrics | None) -> Runtime:
+def _runtime(
+    name: str,
+    store: Store,
+    info: StoreInfo,
+    defaults: Defaults,
+    metrics: Metrics | None,
+    summarizers: Summarizers,
+) -> Runtime:
     if metrics is None:
-        return Runtime(name, store, info, defaults)
+        return Runtime(name, store, info, defaults, summarizers=summarizers)
     instruments = metrics.of_store(name)
     measure(store, instruments)
-    runtime = Runtime(name, store, info, defaults, instruments)
+    runtime = Runtime(name, store, info, defaults, instruments, summarizers)
     instruments.watch(store, lambda: runtime.committer.backlog)
     return runtime
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from memoryd_server.engine import changes, tokens
 from memoryd_server.engine.changes import RequestMark, SessionSettings, SessionUpdate, TokenizerDiffers, etag_of
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
+from memoryd_server.engine.policies import PolicyUpdate
 from memoryd_server.stores.base import Version
 from memoryd_server.stores.records import (
     OpenCalls,
@@ -187,6 +189,14 @@ class TestClear:
         assert changes.plan_clear(session.record, KEY, TIME)[1] == (len(sent),)
 
 
+def whole_policy(window: WindowOptions) -> PolicyUpdate:
+    return PolicyUpdate(Policy(window), whole=True)
+
+
+def policy_fields(**fields: Any) -> PolicyUpdate:
+    return PolicyUpdate(Policy(WindowOptions(**fields)), window_fields=tuple(fields))
+
+
 class TestUpdate:
     def test_what_is_not_given_stays(self) -> None:
         record = born()
@@ -198,16 +208,18 @@ class TestUpdate:
     def test_a_policy_changes_as_a_whole_or_in_single_fields(self) -> None:
         """Update masks on partial updates (design section 3)."""
         record = born()
-        whole = updated(record, SessionUpdate(policy=Policy(WindowOptions(mode=WindowMode.TOKENS))))
+        whole = updated(record, SessionUpdate(policy=whole_policy(WindowOptions(mode=WindowMode.TOKENS))))
         assert whole.policy == Policy(WindowOptions(mode=WindowMode.TOKENS))
-        field = updated(record, SessionUpdate(policy_fields={"open_calls": OpenCalls.KEEP}))
+        field = updated(record, SessionUpdate(policy=policy_fields(open_calls=OpenCalls.KEEP)))
         assert field.policy == Policy(WindowOptions(limit=20, open_calls=OpenCalls.KEEP))
-        unset = updated(record, SessionUpdate(policy_fields={"limit": None}))
+        unset = updated(record, SessionUpdate(policy=policy_fields(limit=None)))
         assert unset.policy == Policy()
 
     def test_an_update_that_changes_nothing_is_no_change(self) -> None:
         record = born()
-        same = SessionUpdate("user", {"team": "blue"}, policy=record.policy, etag=etag_of(record))
+        same = SessionUpdate(
+            "user", {"team": "blue"}, policy=PolicyUpdate(record.policy, whole=True), etag=etag_of(record)
+        )
         assert changes.plan_update(record, KEY, same) == (None, record)
         assert changes.plan_update(record, KEY, SessionUpdate()) == (None, record)
 
@@ -249,10 +261,10 @@ class TestUpdate:
     def test_a_field_that_makes_the_policy_impossible_is_refused(self) -> None:
         """A limit of tokens may be too large as one of messages."""
         record = updated(
-            born(), SessionUpdate(policy=Policy(WindowOptions(WindowMode.TOKENS, limits.MAX_WINDOW_TOKENS)))
+            born(), SessionUpdate(policy=whole_policy(WindowOptions(WindowMode.TOKENS, limits.MAX_WINDOW_TOKENS)))
         )
         with pytest.raises(RequestError) as refused:
-            changes.plan_update(record, KEY, SessionUpdate(policy_fields={"mode": WindowMode.MESSAGES}))
+            changes.plan_update(record, KEY, SessionUpdate(policy=policy_fields(mode=WindowMode.MESSAGES)))
         assert refused.value.reason == Reason.FIELD_INVALID
 
 

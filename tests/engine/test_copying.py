@@ -31,6 +31,7 @@ from memoryd_server.engine.errors import RequestError
 from memoryd_server.engine.histories import Append, MessageList
 from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.loading import WindowRequest
+from memoryd_server.engine.policies import PolicyUpdate
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.stores.base import Change, Committed, Lookup, Outcome, SessionQuery, StoreUnavailable
 from memoryd_server.stores.memory import InMemoryStore
@@ -405,7 +406,7 @@ class TestAgents:
 
     async def test_settings_are_copied_with_or_without_sessions(self, source: Runtime, target: Runtime) -> None:
         for agent in ("agent", "idle"):
-            await agents.update(source, "default", agent, AgentUpdate(self.POLICY))
+            await agents.update(source, "default", agent, AgentUpdate(PolicyUpdate(self.POLICY, whole=True)))
         await append(source, *long_talk(9))
         await copied(source, target)
         for agent in ("agent", "idle"):
@@ -415,15 +416,17 @@ class TestAgents:
 
     async def test_of_a_user_s_sessions_those_agents_alone(self, source: Runtime, target: Runtime) -> None:
         for agent in ("agent", "idle"):
-            await agents.update(source, "default", agent, AgentUpdate(self.POLICY))
+            await agents.update(source, "default", agent, AgentUpdate(PolicyUpdate(self.POLICY, whole=True)))
         await append(source, *long_talk(9), settings=SessionSettings("ada"))
         await copied(source, target, Scope(users=frozenset({"ada"})))
         assert [record.agent for record in await target.store.list_agents("default", "", 10)] == ["agent"]
         await assert_same(source, target)
 
     async def test_that_differ_are_listed_and_left_alone(self, source: Runtime, target: Runtime) -> None:
-        await agents.update(source, "default", "agent", AgentUpdate(self.POLICY))
-        await agents.update(target, "default", "agent", AgentUpdate(Policy(WindowOptions(limit=4))))
+        await agents.update(source, "default", "agent", AgentUpdate(PolicyUpdate(self.POLICY, whole=True)))
+        await agents.update(
+            target, "default", "agent", AgentUpdate(PolicyUpdate(Policy(WindowOptions(limit=4)), whole=True))
+        )
         before = await agents.get(target, "default", "agent")
         (difference,) = await differences(source, target)
         assert (difference.agent, difference.session_id) == ("agent", None)
@@ -637,7 +640,7 @@ async def test_a_copy_that_fails_at_any_write_is_completed_by_a_repetition(
     with always_staged():
         await append(source, *long_talk(8), request_id="request")
         await append(source, *long_talk(1), key=OTHER)
-        await agents.update(source, "default", "agent", AgentUpdate(TestAgents.POLICY))
+        await agents.update(source, "default", "agent", AgentUpdate(PolicyUpdate(TestAgents.POLICY, whole=True)))
         store.at, store.after = at, after
         with suppress(StoreUnavailable):
             await copying.copy(source, target, EVERYTHING, Tally(), Witness())

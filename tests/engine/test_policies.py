@@ -11,13 +11,14 @@ from memoryd_server import limits
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.policies import (
     OPTION_NAMES,
+    PolicyUpdate,
     WindowSettings,
     check_options,
     check_policy,
     merge_policy,
     resolve,
 )
-from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
+from memoryd_server.stores.records import OpenCalls, Oversize, Policy, SummaryPolicy, WindowMode, WindowOptions
 
 options = st.builds(
     WindowOptions,
@@ -106,7 +107,18 @@ def test_a_policy_is_replaced_as_a_whole_and_then_in_single_fields(
     old: WindowOptions, whole: WindowOptions | None, names: list[str], new: WindowOptions
 ) -> None:
     """(AIP-134)"""
-    fields: dict[str, object] = {name: getattr(new, name) for name in names}
-    merged = merge_policy(Policy(old), None if whole is None else Policy(whole), fields)
-    expected = msgspec.structs.asdict(old if whole is None else whole) | fields
+    replaced = merge_policy(Policy(old), None if whole is None else PolicyUpdate(Policy(whole), window=True))
+    assert replaced.window == (old if whole is None else whole)
+    merged = merge_policy(replaced, PolicyUpdate(Policy(new), window_fields=tuple(names)))
+    expected = msgspec.structs.asdict(replaced.window) | {name: getattr(new, name) for name in names}
     assert msgspec.structs.asdict(merged.window) == expected
+
+
+@pytest.mark.parametrize("old", [None, SummaryPolicy(keep=3)])
+def test_a_summary_policy_is_replaced_by_itself_or_with_the_whole(old: SummaryPolicy | None) -> None:
+    """(AIP-134)"""
+    stored, new = Policy(WindowOptions(limit=5), old), Policy(WindowOptions(limit=6), SummaryPolicy(keep=4))
+    assert merge_policy(stored, PolicyUpdate(new, summary=True)) == Policy(stored.window, new.summary)
+    assert merge_policy(stored, PolicyUpdate(Policy(), summary=True)) == Policy(stored.window)
+    assert merge_policy(stored, PolicyUpdate(new, window=True)) == Policy(new.window, old)
+    assert merge_policy(stored, PolicyUpdate(new, whole=True)) == new

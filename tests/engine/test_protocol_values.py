@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import pytest
 
-from memoryd.v1 import error_reason_pb2, history_service_pb2, message_pb2, policy_pb2, session_pb2
+from memoryd.v1 import error_reason_pb2, history_service_pb2, message_pb2, policy_pb2, session_pb2, window_service_pb2
 from memoryd_server import limits
 from memoryd_server.engine import histories, policies, tokens
 from memoryd_server.engine.errors import Reason
+from memoryd_server.engine.watching import WatchKind
+from memoryd_server.engine.windows import SummaryState
 from memoryd_server.interceptors.error_boundary import CODES
-from memoryd_server.stores.records import OpenCalls, Oversize, Role, WindowMode
+from memoryd_server.stores.records import OpenCalls, Oversize, Retention, Role, WindowMode
 
 PROTOS: Final = Path(__file__).parents[2] / "protos" / "memoryd" / "v1"
 
@@ -33,6 +35,9 @@ def _values(enum: Any) -> dict[str, int]:
         (WindowMode, policy_pb2.WindowMode),
         (OpenCalls, policy_pb2.OpenCalls),
         (Oversize, policy_pb2.Oversize),
+        (Retention, policy_pb2.Retention),
+        (SummaryState, window_service_pb2.SummaryState),
+        (WatchKind, history_service_pb2.WatchEventKind),
     ],
 )
 def test_enums_have_the_protocols_names_and_values(ours: type[IntEnum], theirs: Any) -> None:
@@ -90,6 +95,19 @@ def _proto(name: str) -> str:
         ("message", f"At most {limits.MAX_NAME_BYTES} bytes"),
         ("policy", f"1 to {limits.MAX_WINDOW_MESSAGES:,} messages or 1 to {limits.MAX_WINDOW_TOKENS:,} tokens"),
         ("policy", f"Default {limits.DEFAULT_WINDOW_MESSAGES:,}"),
+        (
+            "policy",
+            f"at least {limits.MIN_SUMMARY_WINDOW_MESSAGES} messages or {limits.MIN_SUMMARY_WINDOW_TOKENS} tokens",
+        ),
+        ("policy", f"{limits.MIN_SUMMARY_TOKENS} to {limits.MAX_SUMMARY_TOKENS:,}. Default"),
+        ("policy", f"Default {limits.DEFAULT_SUMMARY_TOKENS:,} when the limit counts messages, and "),
+        ("policy", f"{limits.SUMMARY_PERCENT} % of a limit in tokens"),
+        ("policy", f"at most {limits.SUMMARY_WAIT_SECONDS} seconds"),
+        ("summary_service", f"at most {limits.MAX_SUMMARIES}"),
+        ("summary_service", f"at most {limits.SUMMARY_TASK_BYTES // limits.MIB} MiB"),
+        ("summary_service", f"to {limits.MAX_TASK_LEASE_SECONDS // 60} minutes"),
+        ("summary_service", f"Default {limits.DEFAULT_TASK_LEASE_SECONDS} seconds"),
+        ("summary_service", f"at most {limits.MAX_SUMMARY_BYTES // limits.MIB} MiB"),
         ("window_service", f"up to {limits.MAX_EXPLAINED_MESSAGES} of the messages"),
         ("window_service", f"A window over {limits.MAX_PAGE_BYTES / limits.MIB} MiB"),
         ("agent_service", f"up to {limits.AGENT_CACHE_SECONDS} seconds"),
@@ -128,6 +146,13 @@ def test_every_limit_says_why_and_is_shown() -> None:
         "STAGING_BATCH",
         "WATCH_PAGE_BYTES",
         "WATCH_STALL_SECONDS",
+        "SUMMARY_PERCENT",
+        "SUMMARY_WAIT_SECONDS",
+        "SUMMARY_TASK_BYTES",
+        "SUMMARY_TASK_MESSAGES",
+        "FOLD_LEASE_SECONDS",
+        "FOLD_SECONDS",
+        "FOLD_BACKOFF_SECONDS",
     }
     source = inspect.getsource(limits)
     for name in shown:

@@ -217,7 +217,7 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         summaries=(SummaryLink(33, 34, 35, 36, 37, 38, 39, 40, Covered(41, 42, 43, 44, 45), True),),
         last_summary=46,
         folding=Folding(
-            "lease", 47, 48, "openai", 49, 50, 51, 52, 53, 54, Covered(55, 56, 57, 58, 59), 60, 61, 62, "timeout", 63
+            "lease", 47, 48, "openai", 49, 50, 51, 52, 53, Covered(55, 56, 57, 58, 59), 60, 61, 62, "timeout", 63
         ),
     )
     defaults = {field for field in Record.__struct_fields__ if getattr(record, field) == getattr(_PLAIN, field)}
@@ -230,7 +230,7 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
 async def test_every_field_of_a_summary_comes_back(session: Session, store: Store) -> None:
     """(invariant 4)"""
     closed = encode_open(OpenState((OpenCall("=a", 1, (0,)),), (OpenGroup(1, 2, 3, 4, lost=True),)))
-    sent = StoredSummary(2, 1, "NUL \0 \r\n 😀 \u2028 'x' \\ {}", 3, (1 << 53) + 1, 4, "s", "m", 5, 6, 7, 8, closed)
+    sent = StoredSummary(2, 1, "NUL \0 \r\n 😀 \u2028 'x' \\ {}", 3, (1 << 53) + 1, 4, "s", "m", 5, 6, 7, 8, "l", closed)
     defaults = {field for field in sent.__struct_fields__ if getattr(sent, field) == getattr(summary(9), field)}
     assert defaults == set(), "the test gives every field a value of its own"
     record = await session.commit(new_summaries=(sent,), summaries=(link(2),))

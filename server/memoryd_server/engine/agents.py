@@ -13,9 +13,9 @@ from memoryd_server.engine.changes import check_etag
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.histories import page_size_of
 from memoryd_server.engine.incoming import check_agent
-from memoryd_server.engine.policies import check_policy, merge_policy
+from memoryd_server.engine.policies import PolicyUpdate, check_policy, merge_policy
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.stores.records import AgentRecord, Policy
+from memoryd_server.stores.records import AgentRecord
 
 _ATTEMPTS = 5
 """How often an update without an etag is planned again when others change the agent at the same time."""
@@ -25,8 +25,7 @@ _ATTEMPTS = 5
 class AgentUpdate:
     """New values of an agent's settings; None leaves one as it is."""
 
-    policy: Policy | None = None
-    policy_fields: dict[str, object] | None = None
+    policy: PolicyUpdate | None = None
     etag: str = ""
 
 
@@ -45,11 +44,11 @@ async def update(runtime: Runtime, tenant: str, agent: str, changes: AgentUpdate
     """Changes an agent's settings. Raises: RequestError (field errors, ETAG_MISMATCH, CONTENTION), StoreUnavailable."""
     check_agent(agent, "agent.agent")
     if changes.policy is not None:
-        check_policy("agent.policy", changes.policy)
+        check_policy("agent.policy", changes.policy.policy)
     for _ in range(_ATTEMPTS):
         record = await get(runtime, tenant, agent)
         check_etag(changes.etag, etag_of(record))
-        policy = merge_policy(record.policy, changes.policy, changes.policy_fields)
+        policy = merge_policy(record.policy, changes.policy)
         check_policy("agent.policy", policy)
         if policy == record.policy:
             return record

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from memoryd_server import limits
-from memoryd_server.engine import pairing, replay
+from memoryd_server.engine import pairing, replay, summary_links
 from memoryd_server.engine.errors import Reason, RequestError, session_exists, session_not_found
 from memoryd_server.engine.incoming import IncomingMessage
-from memoryd_server.engine.policies import check_policy, merge_policy
+from memoryd_server.engine.policies import PolicyUpdate, check_policy, merge_policy
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
     Entry,
     Event,
     EventKind,
+    Folding,
     Lookup,
     LookupKind,
     OpenState,
@@ -28,6 +29,8 @@ from memoryd_server.stores.records import (
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
+    SummaryLink,
     encode_open,
     replace,
 )
@@ -161,7 +164,14 @@ def plan_append(
         lookups.append(replay.lookup(LookupKind.REQUEST, wanted.request_id, wanted.batch_digests[0], answer))
 
     active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
-    new = replace(placed, version=base.version + 1, appended=now, activity=now if active else base.activity)
+    answered = [place.head for place in placements if place.head <= base.last_seq]
+    new = replace(
+        placed,
+        version=base.version + 1,
+        appended=now,
+        activity=now if active else base.activity,
+        folding=summary_links.after_append(base.folding, answered),
+    )
     return (
         Change(wanted.key, record, new, messages=messages, completed=completed, lookups=lookups),
         tuple(answer),
@@ -229,7 +239,7 @@ def plan_clear(
     if record is None:
         return None, (0,)
     counts = (record.messages,)
-    if record.messages == 0:
+    if record.messages == 0 and not record.summaries:
         return (_remembering(_untouched(key, record), mark, counts, now), counts) if mark else (None, counts)
     return _remembering(_taking_all(key, record, EventKind.CLEARED, now), mark, counts, now), counts
 
@@ -241,7 +251,9 @@ def _remembering(change: Change, mark: RequestMark | None, counts: Counts, now: 
     return dataclasses.replace(change, lookups=(replay.counts_lookup(mark.request_id, mark.digests[0], counts, now),))
 
 
-def _taking_all(key: SessionKey, record: Record, kind: EventKind, now: int) -> Change:
+def _taking_all(
+    key: SessionKey, record: Record, kind: EventKind, now: int, kept_summaries: tuple[SummaryLink, ...] = ()
+) -> Change:
     new = replace(
         record,
         version=record.version + 1,
@@ -257,9 +269,13 @@ def _taking_all(key: SessionKey, record: Record, kind: EventKind, now: int) -> C
         orphan_messages=0,
         open_call_count=0,
         open=encode_open(OpenState()),
-        removed=_removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
+        removed=removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
+        summaries=kept_summaries,
+        folding=Folding(),
     )
-    return Change(key, record, new, events=(_event(record, new, kind, record.first_seq, record.last_seq, now),))
+    event = _event(record, new, kind, record.first_seq, record.last_seq, now)
+    dropped = summary_links.numbers(record.summaries[len(kept_summaries) :])
+    return Change(key, record, new, events=(event,), dropped_summaries=dropped)
 
 
 def _event(before: Record, after: Record, kind: EventKind, from_seq: int, to_seq: int, now: int) -> Event:
@@ -267,7 +283,7 @@ def _event(before: Record, after: Record, kind: EventKind, from_seq: int, to_seq
     return Event(after.version, kind, before.last_seq, from_seq, to_seq, count, after.epoch, now)
 
 
-def _removing(record: Record, removed: RemovedRange) -> tuple[RemovedRange, ...]:
+def removing(record: Record, removed: RemovedRange) -> tuple[RemovedRange, ...]:
     """The removed ranges of a record with a further one at its end. Of too many, the last two become one."""
     if len(record.removed) < limits.MAX_REMOVED_RANGES:
         return (*record.removed, removed)
@@ -296,11 +312,16 @@ class Newest:
     """The newest message that stays; 0 when none does."""
     members: Mapping[int, Sequence[Entry]]
     """As `pairing.rewind` asks for them."""
+    withdrawn: Sequence[SummaryLink] = ()
+    """The summaries that stand for something behind the seq to which is rewound."""
+    closed: Sequence[OpenState] = ()
+    """What these had closed."""
 
 
 def plan_rewind(
     record: Record | None,
     key: SessionKey,
+    to_seq: int,
     newest: Newest,
     now: int,
     expected_last_seq: int | None = None,
@@ -309,7 +330,8 @@ def plan_rewind(
 ) -> tuple[Change | None, Counts]:
     """Plans a rewind: its change, and (how many messages it takes away, how many calls are open after it).
 
-    Raises: RequestError (SESSION_NOT_FOUND, LAST_SEQ_MISMATCH, REQUEST_ID_CONFLICT, RECORD_TOO_LARGE), StaleRead.
+    Raises: RequestError (SESSION_NOT_FOUND, LAST_SEQ_MISMATCH, REQUEST_ID_CONFLICT, ORIGINALS_REMOVED,
+    RECORD_TOO_LARGE), StaleRead.
     """
     if (first := _first_counts(mark, known)) is not None:
         return None, first
@@ -320,30 +342,47 @@ def plan_rewind(
     if newest.record.last_seq != record.last_seq:
         raise StaleRead
     counts = (len(newest.taken), record.open_call_count)
+    kept_summaries = summary_links.without(record, newest.withdrawn) if to_seq else ()
     if not newest.taken:
         return (_remembering(_untouched(key, record), mark, counts, now), counts) if mark else (None, counts)
     if not newest.kept_seq:
         counts = (len(newest.taken), 0)
-        return _remembering(_taking_all(key, record, EventKind.REWOUND, now), mark, counts, now), counts
-    rewound, reopened = pairing.rewind(record, newest.taken, newest.kept_seq, newest.members)
+        change = _taking_all(key, record, EventKind.REWOUND, now, kept_summaries)
+        return _remembering(change, mark, counts, now), counts
+    rewound, reopened = pairing.rewind(record, newest.taken, newest.kept_seq, newest.members, newest.closed)
     new = replace(
         rewound,
         version=record.version + 1,
         epoch=record.epoch + 1,
-        removed=_removing(record, RemovedRange(newest.kept_seq + 1, record.last_seq, now)),
+        removed=removing(record, RemovedRange(newest.kept_seq + 1, record.last_seq, now)),
+        summaries=kept_summaries,
+        folding=summary_links.voided(record.folding),
     )
     counts = (len(newest.taken), new.open_call_count)
     event = _event(record, new, EventKind.REWOUND, newest.taken[-1].seq, newest.taken[0].seq, now)
-    change = Change(key, record, new, reopened=reopened, events=(event,))
+    change = Change(
+        key,
+        record,
+        new,
+        reopened=reopened,
+        events=(event,),
+        dropped_summaries=summary_links.numbers(newest.withdrawn),
+    )
     return _remembering(change, mark, counts, now), counts
 
 
 def plan_redact(
-    record: Record | None, key: SessionKey, read_in: Record, message: StoredMessage, redacted: StoredMessage
+    record: Record | None,
+    key: SessionKey,
+    read_in: Record,
+    message: StoredMessage,
+    redacted: StoredMessage,
+    closed: Sequence[OpenState] = (),
 ) -> tuple[Change | None, StoredMessage]:
-    """Plans a redaction: its change, and the message as it will be.
+    """Plans a redaction: its change, and the message as it will be. Summaries that stand for the message go with it.
 
-    `message` is the message as it was read, `read_in` the record with which it was.
+    `message` is the message as it was read, `read_in` the record with which it was, `closed` what the summaries of
+    `withdrawn_by_redaction` had closed.
 
     Raises: RequestError SESSION_NOT_FOUND, StaleRead.
     """
@@ -351,16 +390,32 @@ def plan_redact(
         raise session_not_found(key.agent, key.session_id)
     _check_read(read_in, record)
     assert redacted.redaction is not None
+    withdrawn = withdrawn_by_redaction(record, message)
     new = replace(
-        record,
+        pairing.reopen(record, closed),
         version=record.version + 1,
         epoch=record.epoch + 1,
         tokens=record.tokens + redacted.tokens - message.tokens,
         bytes=record.bytes + redacted.size - message.size,
         largest=max(record.largest, redacted.size),
+        summaries=record.summaries[: len(record.summaries) - len(withdrawn)],
+        folding=summary_links.voided(record.folding),
     )
     event = _event(record, new, EventKind.REDACTED, redacted.seq, redacted.seq, redacted.redaction.at)
-    return Change(key, record, new, replaced=(redacted,), events=(event,)), redacted
+    change = Change(
+        key,
+        record,
+        new,
+        replaced=(redacted,),
+        events=(event,),
+        dropped_summaries=summary_links.numbers(withdrawn),
+    )
+    return change, redacted
+
+
+def withdrawn_by_redaction(record: Record, message: StoredMessage) -> tuple[SummaryLink, ...]:
+    """The summaries that stand for a message: none of them may outlive its redaction (invariant 11)."""
+    return summary_links.from_first(record, lambda link: summary_links.is_covered(link, message.seq, message.head))
 
 
 def _check_read(read_in: Record, record: Record) -> None:
@@ -377,6 +432,7 @@ def plan_fork(
     mark: RequestMark | None,
     known: Sequence[Lookup],
     now: int,
+    summaries: Sequence[StoredSummary] = (),
 ) -> tuple[Change | None, Counts]:
     """Plans the birth of a session from a staging: its change, and (how many messages it holds, its last seq).
 
@@ -387,7 +443,8 @@ def plan_fork(
     if record is not None:
         raise session_exists(key.agent, key.session_id)
     counts = (fork.messages, fork.last_seq)
-    return _remembering(Change(key, None, fork, staging=staging), mark, counts, now), counts
+    change = Change(key, None, fork, staging=staging, new_summaries=summaries)
+    return _remembering(change, mark, counts, now), counts
 
 
 def plan_expire(record: Record | None, key: SessionKey, now: int) -> tuple[Change | None, bool]:
@@ -426,9 +483,7 @@ class SessionUpdate:
     labels: Mapping[str, str] | None = None
     ttl: int | None = None
     """Microseconds; 0 for ever."""
-    policy: Policy | None = None
-    policy_fields: dict[str, object] | None = None
-    """Single fields of `policy.window`, by name."""
+    policy: PolicyUpdate | None = None
     etag: str = ""
 
 
@@ -448,7 +503,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
     user_id = record.user_id if update.user_id is None else update.user_id
     labels = record.labels if update.labels is None else dict(update.labels)
     ttl = record.ttl if update.ttl is None else update.ttl
-    policy = merge_policy(record.policy, update.policy, update.policy_fields)
+    policy = merge_policy(record.policy, update.policy)
     check_policy("session.policy", policy)
     if (user_id, labels, ttl, policy) == (record.user_id, record.labels, record.ttl, record.policy):
         return None, record

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from memoryd_server import limits
-from memoryd_server.engine import changes, pairing, replay
+from memoryd_server.engine import changes, pairing, replay, summary_links
 from memoryd_server.engine.changes import Counts, RequestMark
 from memoryd_server.engine.committer import NotAdopted
 from memoryd_server.engine.errors import Reason, RequestError, field_invalid, session_exists, session_not_found
 from memoryd_server.engine.incoming import check_key, check_text
 from memoryd_server.engine.recognizing import recognizing
-from memoryd_server.engine.rewinding import read_newest
+from memoryd_server.engine.rewinding import read_newest, read_summaries
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.staging import (
     SourceChanged,
@@ -31,11 +31,13 @@ from memoryd_server.engine.staging import (
 from memoryd_server.engine.steadiness import until_steady
 from memoryd_server.stores.base import StagingLost
 from memoryd_server.stores.records import (
+    Folding,
     LookupKind,
     OpenState,
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
     encode_open,
     replace,
@@ -61,6 +63,8 @@ class _Plan:
     """As it was read: the fork shows the source of this moment."""
     fork: Record
     """The record of the fork, but for its counts."""
+    summaries: Sequence[StoredSummary]
+    """Those that the fork has, too."""
     open_heads: frozenset[int]
     """Groups that wait for an answer in the fork: the source may have got it since."""
 
@@ -126,7 +130,7 @@ async def _copy(runtime: Runtime, request: Fork, mark: RequestMark | None, deadl
             counts = await runtime.committer.run(
                 request.target,
                 lambda record, known: changes.plan_fork(
-                    record, request.target, fork, staged.name, mark, known, runtime.clock.now()
+                    record, request.target, fork, staged.name, mark, known, runtime.clock.now(), plan.summaries
                 ),
                 ids=mark.ids if mark else (),
                 deadline=deadline,
@@ -152,11 +156,21 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
     source = newest.record
     if source.user_id != user_id:
         raise _interrupted()
+    kept = summary_links.without(source, newest.withdrawn)
     reopened: Sequence[int] = ()
+    # Seqs are never used again, and a summary may outlive all that it stands for.
+    last_seq = max(newest.kept_seq, kept[-1].to_seq if kept else 0)
     if not newest.kept_seq:
-        fork = replace(source, first_seq=1, opening_to=0, last_user=0, open_call_count=0, open=encode_open(OpenState()))
+        fork = replace(
+            source,
+            first_seq=last_seq + 1,
+            opening_to=0,
+            last_user=0,
+            open_call_count=0,
+            open=encode_open(OpenState()),
+        )
     elif newest.taken:
-        fork, reopened = pairing.rewind(source, newest.taken, newest.kept_seq, newest.members)
+        fork, reopened = pairing.rewind(source, newest.taken, newest.kept_seq, newest.members, newest.closed)
     else:
         fork = source
     now = runtime.clock.now()
@@ -170,10 +184,13 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
         epoch=1,
         settings_version=1,
         removed=(),
-        rewound_to=0,
-        last_seq=newest.kept_seq,
+        rewound_to=newest.kept_seq if newest.kept_seq < last_seq else 0,
+        last_seq=last_seq,
+        summaries=kept,
+        folding=Folding(),
     )
-    return _Plan(source, fork, frozenset(reopened) | {group.head for group in fork.open_state.groups})
+    summaries = await read_summaries(runtime, request.source, source, kept)
+    return _Plan(source, fork, summaries, frozenset(reopened) | {group.head for group in fork.open_state.groups})
 
 
 def _through(request: Fork) -> int:

@@ -28,13 +28,16 @@ from memoryd_server.engine.incoming import (
 from memoryd_server.engine.policies import check_policy
 from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.stores.base import MessageQuery, SessionQuery
-from memoryd_server.stores.records import LookupKind, Record, Role, SessionKey, StoredMessage
+from memoryd_server.engine.summary_links import is_covered
+from memoryd_server.engine.summary_messages import summary_message
+from memoryd_server.stores.base import MessagePage, MessageQuery, SessionQuery
+from memoryd_server.stores.records import LookupKind, Record, Role, SessionKey, StoredMessage, SummaryLink
 
 _LAST_SEQ: Final = 2**63 - 1
 _DESCENDING: Final = 2
 _ORDERS: Final = ("unspecified", "ascending", "descending")
 _VIEWS: Final = ("unspecified", "active", "all")
+_ALL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,11 @@ class MessageList:
         """Whether messages in the seq range may be passed over."""
         return bool(self.roles or self.run_id or self.from_time is not None or self.to_time is not None)
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether it asks for a part of the history alone."""
+        return bool(self.filtered or self.from_seq or self.to_seq)
+
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
     """Where a next page of messages begins."""
@@ -186,6 +194,41 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
         low, high = max(low, loaded.record.first_seq), min(high, loaded.record.last_seq)
     if position is not None:
         low, high = (low, min(high, position.seq)) if request.descending else (max(low, position.seq), high)
+    while True:
+        page, next_seq = await _scan(runtime, request, low, high, limit)
+        if position is not None and position.incarnation != page.record.incarnation:
+            raise RequestError(
+                Reason.PAGE_TOKEN_INVALID,
+                "page_token is of an earlier session of this name: start again without a token",
+                field="page_token",
+            )
+        low, high = max(low, page.record.first_seq), min(high, page.record.last_seq)
+        if not request.descending:
+            next_seq = max(next_seq, low)  # A clear since the last page may have moved the beginning far ahead.
+        link = None if request.view == _ALL else page.record.summary
+        if link is None:
+            messages, scanned = page.messages, True
+        else:
+            messages = [message for message in page.messages if not is_covered(link, message.seq, message.head)]
+            next_seq = _past(link, next_seq, descending=request.descending)
+            # Of what a summary stands for, no page shall be empty.
+            scanned = bool(messages) or not page.messages
+        more = low <= next_seq <= high
+        if scanned or not more:
+            break
+        low, high = (low, next_seq) if request.descending else (next_seq, high)
+    if link is not None and position is None and not request.narrowed:
+        summary = await _summary(runtime, request.key, page.record, link)
+        if summary is not None:
+            if len(messages) == limit:
+                next_seq, more = messages[-1].seq, True
+            messages = [summary, *messages[: limit - 1]]
+    token = page_tokens.make(secret, query, _Position(page.record.incarnation, next_seq)) if more else ""
+    return messages, token
+
+
+async def _scan(runtime: Runtime, request: MessageList, low: int, high: int, limit: int) -> tuple[MessagePage, int]:
+    """A page of a range of seqs, and where the next one begins. Raises: RequestError SESSION_NOT_FOUND."""
     scan_low, scan_high = low, high
     if request.filtered:
         if request.descending:
@@ -208,23 +251,23 @@ async def list_messages(runtime: Runtime, request: MessageList) -> tuple[Sequenc
     )
     if page is None:
         raise session_not_found(request.key.agent, request.key.session_id)
-    if position is not None and position.incarnation != page.record.incarnation:
-        raise RequestError(
-            Reason.PAGE_TOKEN_INVALID,
-            "page_token is of an earlier session of this name: start again without a token",
-            field="page_token",
-        )
-    low, high = max(low, page.record.first_seq), min(high, page.record.last_seq)
     if page.more:
         last = page.messages[-1].seq
-        next_seq = last - 1 if request.descending else last + 1
-    else:
-        next_seq = scan_low - 1 if request.descending else scan_high + 1
-    if not request.descending:
-        next_seq = max(next_seq, low)  # A clear since the last page may have moved the history's beginning far ahead.
-    more = low <= next_seq <= high
-    token = page_tokens.make(secret, query, _Position(page.record.incarnation, next_seq)) if more else ""
-    return page.messages, token
+        return page, last - 1 if request.descending else last + 1
+    return page, scan_low - 1 if request.descending else scan_high + 1
+
+
+def _past(link: SummaryLink, seq: int, *, descending: bool) -> int:
+    """Where a walk goes on that would go through what a summary stands for."""
+    if not link.pinned_to < seq <= link.to_head:
+        return seq
+    return link.pinned_to if descending else link.to_head + 1
+
+
+async def _summary(runtime: Runtime, key: SessionKey, record: Record, link: SummaryLink) -> StoredMessage | None:
+    """The message that shows the current summary; None when another one is current by now."""
+    read = await runtime.sessions.read_summaries(key, record.incarnation, [link.number])
+    return summary_message(record, link, read[1][0]) if read is not None and read[1] else None
 
 
 class _Signature(msgspec.Struct, frozen=True):
@@ -351,7 +394,7 @@ async def update_session(
     if update.labels is not None:
         check_labels("session.labels", update.labels)
     if update.policy is not None:
-        check_policy("session.policy", update.policy)
+        check_policy("session.policy", update.policy.policy)
     if update.ttl is not None:
         check_ttl("session.ttl", update.ttl)
     return await runtime.committer.run(

@@ -35,6 +35,11 @@ class Instruments:
     def swept(self, deleted: Deleted) -> None:
         """A round of background work deleted these rows, perhaps none, and came to its end."""
 
+    def fold_ended(self, outcome: str, seconds: float, messages: int) -> None:
+        """A fold ended: `committed`, `void` since the history changed under it, or for a reason of
+        `summarizers.FailureReason`; how long it took, and how many messages it took in.
+        """
+
     def sweep_failed(self) -> None:
         """Background work failed at one session or as a whole; it is tried again later."""
 

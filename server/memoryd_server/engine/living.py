@@ -16,7 +16,7 @@ from memoryd_server.stores.base import (
     SessionQuery,
     Tail,
 )
-from memoryd_server.stores.records import Entry, Record, SessionKey, StoredMessage
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredMessage, StoredSummary
 
 
 class LivingSessions:
@@ -48,6 +48,18 @@ class LivingSessions:
         self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
     ) -> tuple[Record, Sequence[Entry]] | None:
         read = await self._store.list_entries(key, incarnation, from_seq, to_seq, limit)
+        return read if read is not None and self.sees(read[0]) else None
+
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        read = await self._store.list_in_reading_order(key, incarnation, from_head, to_head, limit)
+        return read if read is not None and self.sees(read[0]) else None
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        read = await self._store.read_summaries(key, incarnation, numbers)
         return read if read is not None and self.sees(read[0]) else None
 
     async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -261,7 +261,11 @@ def _answer(ledger: _Ledger, placed: Placement, results: Sequence[str]) -> None:
 
 
 def rewind(
-    record: Record, taken: Sequence[Entry], kept_seq: int, members: Mapping[int, Sequence[Entry]]
+    record: Record,
+    taken: Sequence[Entry],
+    kept_seq: int,
+    members: Mapping[int, Sequence[Entry]],
+    closed: Sequence[OpenState] = (),
 ) -> tuple[Record, tuple[int, ...]]:
     """Takes the newest messages away again.
 
@@ -270,6 +274,7 @@ def rewind(
         taken: All messages of the history behind `kept_seq`, newest first; at least one.
         kept_seq: The newest message that stays.
         members: For each head of `unrecorded_heads`, the messages of its group that stay.
+        closed: What summaries had closed that are taken away with the messages, as `reopen` asks for it.
 
     Returns: the record with its counts, open calls, opening and last user as they were (version, times and removed
     ranges as given); the heads of groups whose messages are no longer usable.
@@ -290,6 +295,7 @@ def rewind(
         for entry in taken
         if entry.head <= kept_seq and entry.usability == Usability.USABLE
     }
+    _reopen(calls, groups, closed, kept_seq)
     of_usability = [entry.usability for entry in taken]
     return (
         replace(
@@ -302,16 +308,50 @@ def rewind(
             bytes=record.bytes - sum(entry.size for entry in taken),
             open_messages=record.open_messages - of_usability.count(Usability.OPEN) + sum(reopened.values()),
             orphan_messages=record.orphan_messages - of_usability.count(Usability.ORPHAN),
-            open_call_count=sum(len(call.indexes) for call in calls.values()),
-            open=encode_open(
-                OpenState(
-                    tuple(sorted(calls.values(), key=lambda call: (call.head, call.indexes))),
-                    tuple(group for _, group in sorted(groups.items()) if group.waiting),
-                )
-            ),
+            **_open_fields(calls, groups),
         ),
         tuple(sorted(reopened)),
     )
+
+
+def reopen(record: Record, closed: Sequence[OpenState]) -> Record:
+    """The record in which calls wait again that summaries had closed as interrupted (invariant 10).
+
+    `closed`: what each of these summaries closed. A call whose id was armed again since stays lost, as everywhere.
+    """
+    if not any(state.groups for state in closed):
+        return record
+    state = record.open_state
+    calls = {call.token: call for call in state.calls}
+    groups = {group.head: group for group in state.groups}
+    _reopen(calls, groups, closed, record.newest_seq)
+    return replace(record, **_open_fields(calls, groups))
+
+
+def _reopen(
+    calls: dict[str, OpenCall], groups: dict[int, OpenGroup], closed: Sequence[OpenState], kept_seq: int
+) -> None:
+    for state in closed:
+        for call in state.calls:
+            if call.head <= kept_seq:
+                calls.setdefault(call.token, call)
+    while sum(len(call.indexes) for call in calls.values()) > limits.MAX_OPEN_CALLS:
+        del calls[min(calls.values(), key=lambda call: (call.head, call.indexes)).token]
+    for group in (group for state in closed for group in state.groups if group.head <= kept_seq):
+        before = groups.get(group.head, group)
+        waiting = sum(len(call.indexes) for call in calls.values() if call.head == group.head)
+        groups[group.head] = msgspec.structs.replace(
+            before, waiting=waiting, lost=before.lost or waiting < before.waiting
+        )
+
+
+def _open_fields(calls: Mapping[str, OpenCall], groups: Mapping[int, OpenGroup]) -> dict[str, Any]:
+    """The fields of a record that tell what waits."""
+    state = OpenState(
+        tuple(sorted(calls.values(), key=lambda call: (call.head, call.indexes))),
+        tuple(group for _, group in sorted(groups.items()) if group.waiting),
+    )
+    return {"open_call_count": sum(len(call.indexes) for call in calls.values()), "open": encode_open(state)}
 
 
 def unrecorded_heads(taken: Iterable[Entry], kept_seq: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from memoryd_server.engine.content import Part, Reasoning, Text, ToolCall, ToolR
 from memoryd_server.engine.errors import field_invalid
 from memoryd_server.engine.histories import find_message
 from memoryd_server.engine.incoming import check_text
+from memoryd_server.engine.rewinding import read_summaries
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.steadiness import until_steady
 from memoryd_server.stores.records import Redaction, SessionKey, StoredMessage
@@ -55,9 +56,11 @@ async def redact(
         runtime.committer.records.put(key, record)
         count = await tokens.ready_counter(record.tokenizer)
         redacted = redacted_message(message, Redaction(runtime.clock.now(), reason), count)
+        withdrawn = await read_summaries(runtime, key, record, changes.withdrawn_by_redaction(record, message))
+        closed = [summary.closed_state for summary in withdrawn]
         return await runtime.committer.run(
             key,
-            lambda current, _known: changes.plan_redact(current, key, record, message, redacted),
+            lambda current, _known: changes.plan_redact(current, key, record, message, redacted, closed),
             deadline=deadline,
         )
 

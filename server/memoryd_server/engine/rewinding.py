@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memoryd_server import limits
-from memoryd_server.engine import changes, pairing
+from memoryd_server.engine import changes, pairing, summary_links
 from memoryd_server.engine.changes import Newest, RequestMark, StaleRead
 from memoryd_server.engine.errors import field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import check_key, check_text
@@ -13,7 +13,7 @@ from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.replay import Secrets
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.steadiness import until_steady
-from memoryd_server.stores.records import Entry, Record, SessionKey
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredSummary, SummaryLink
 
 
 async def rewind(
@@ -28,8 +28,8 @@ async def rewind(
     """Takes away the messages behind `to_seq`. Costs what it takes away.
 
     Returns: how many messages were taken away, and how many calls wait for results after it.
-    Raises: RequestError (field errors, SESSION_NOT_FOUND, LAST_SEQ_MISMATCH, REQUEST_ID_CONFLICT, RECORD_TOO_LARGE,
-    CONTENTION), StoreUnavailable.
+    Raises: RequestError (field errors, SESSION_NOT_FOUND, LAST_SEQ_MISMATCH, REQUEST_ID_CONFLICT, ORIGINALS_REMOVED,
+    RECORD_TOO_LARGE, CONTENTION), StoreUnavailable.
     """
     check_key(key)
     check_text("request_id", request_id, limits.MAX_ID_BYTES)
@@ -45,7 +45,7 @@ async def rewind(
         now = runtime.clock.now()
         removed, open_calls = await runtime.committer.run(
             key,
-            lambda record, known: changes.plan_rewind(record, key, newest, now, expected_last_seq, mark, known),
+            lambda record, known: changes.plan_rewind(record, key, to_seq, newest, now, expected_last_seq, mark, known),
             ids=mark.ids if mark else (),
             deadline=deadline,
         )
@@ -86,7 +86,21 @@ async def read_newest(runtime: Runtime, key: SessionKey, to_seq: int) -> Newest:
     )
     if members:
         await _read_members(runtime, key, record, members, kept_seq)
-    return Newest(record, taken, kept_seq, members)
+    withdrawn = summary_links.from_first(record, lambda link: link.to_seq > to_seq)
+    closed = [summary.closed_state for summary in await read_summaries(runtime, key, record, withdrawn)]
+    return Newest(record, taken, kept_seq, members, withdrawn, closed)
+
+
+async def read_summaries(
+    runtime: Runtime, key: SessionKey, record: Record, links: Sequence[SummaryLink]
+) -> Sequence[StoredSummary]:
+    """Summaries of a session's record, in their order. Raises: StaleRead when they are no longer there."""
+    if not links:
+        return ()
+    read = await runtime.sessions.read_summaries(key, record.incarnation, summary_links.numbers(links))
+    if read is None or len(read[1]) != len(links):
+        raise StaleRead
+    return read[1]
 
 
 async def _read_members(

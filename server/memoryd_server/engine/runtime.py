@@ -10,13 +10,15 @@ from typing import Final
 from memoryd_server import limits
 from memoryd_server.engine.clock import StoreClock
 from memoryd_server.engine.committer import Committer
+from memoryd_server.engine.folder import Folder, Summarizers
 from memoryd_server.engine.instruments import NO_INSTRUMENTS, Instruments
 from memoryd_server.engine.living import LivingSessions
 from memoryd_server.engine.policies import SERVER_OPTIONS
 from memoryd_server.engine.tokens import O200K_BASE
 from memoryd_server.engine.watched import WatchedSessions
 from memoryd_server.stores.base import AgentStore, Store, StoreInfo
-from memoryd_server.stores.records import AgentRecord, WindowOptions
+from memoryd_server.stores.records import AgentRecord, Policy
+from memoryd_server.summarizers.base import EXTRACTIVE
 
 CACHED_AGENTS: Final = 1_024
 """Agents whose settings a server keeps for `limits.AGENT_CACHE_SECONDS`."""
@@ -27,7 +29,9 @@ class Defaults:
     """What the server's settings say where no policy does."""
 
     tokenizer: str = O200K_BASE
-    window: WindowOptions = SERVER_OPTIONS
+    policy: Policy = Policy(window=SERVER_OPTIONS)
+    summarizer: str = EXTRACTIVE
+    """The summarizer of policies that name none."""
 
 
 class AgentCache:
@@ -65,11 +69,14 @@ class Runtime:
     info: StoreInfo
     defaults: Defaults
     instruments: Instruments = NO_INSTRUMENTS
+    summarizers: Summarizers = field(default_factory=Summarizers)
+    """Shared by all stores of a server, which closes them."""
     clock: StoreClock = field(init=False)
     sessions: LivingSessions = field(init=False)
     committer: Committer = field(init=False)
     agents: AgentCache = field(init=False)
     watched: WatchedSessions = field(init=False)
+    folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = StoreClock(self.store)
@@ -82,8 +89,10 @@ class Runtime:
             instruments=self.instruments,
         )
         self.agents = AgentCache(self.store)
+        self.folder = Folder(self, self.summarizers)
 
     async def close(self) -> None:
-        """Waits for commits under way and closes the store."""
+        """Ends folds under way, waits for commits, and closes the store."""
+        await self.folder.close()
         await self.committer.close()
         await self.store.close()

@@ -23,7 +23,7 @@ from memoryd_server.engine.errors import Reason, RequestError, field_invalid, se
 from memoryd_server.engine.incoming import check_key
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.stores.base import MessageQuery
-from memoryd_server.stores.records import Event, Record, SessionKey, StoredMessage
+from memoryd_server.stores.records import Event, EventKind, Record, SessionKey, StoredMessage
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LAST_PAUSE_SECONDS: Final = 1.0
@@ -42,6 +42,7 @@ class WatchKind(IntEnum):
     """What a watch tells; the values are those of the protocol's enum `WatchEventKind`."""
 
     APPENDED = 1
+    SUMMARIZED = 2
     REDACTED = 3
     CLEARED = 4
     REWOUND = 5
@@ -242,7 +243,7 @@ class _Walk:
     async def _tell(self, event: Event) -> Happening:
         self._go_to(number=event.number, epoch=event.epoch, at=self._runtime.clock.now())
         message = None
-        if event.from_seq == event.to_seq:
+        if event.kind == EventKind.REDACTED:
             read = await self._sessions.read(self._key, self._place.incarnation, [event.from_seq])
             message = read[1][0] if read and read[1] and read[1][0].redaction else None
         kind = WatchKind(event.kind)

@@ -1,18 +1,20 @@
 """Windows, planned as pure functions (invariants 6 and 7).
 
-A window is planned on entries, without bodies: pins, then whole groups from the newest back until one does not fit,
-then perhaps a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
+A window is planned on entries, without bodies: the summary and pins, then whole groups from the newest back until one
+does not fit, then perhaps a USER message in front. What a plan lacks, it asks for by `NeedsMessages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from memoryd_server import limits
+from memoryd_server.engine import summary_links
 from memoryd_server.engine.content import Text, ToolCall, ToolResult, decode_parts, encode_parts
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.policies import WindowSettings
@@ -25,6 +27,7 @@ from memoryd_server.stores.records import (
     Record,
     Role,
     StoredMessage,
+    SummaryLink,
     Usability,
     WindowMode,
 )
@@ -80,6 +83,8 @@ class WindowPlan(msgspec.Struct, frozen=True):
     """Which messages make up a window, in reading order."""
 
     pins: Sequence[Entry]
+    summary: StoredMessage | None
+    """The message that shows the summary."""
     front: Entry | None
     """The USER message that start_with_user put in front."""
     units: Sequence[Unit]
@@ -94,13 +99,24 @@ class WindowPlan(msgspec.Struct, frozen=True):
     """All of the window's messages in reading order. Not given, but made of the others."""
 
     def __post_init__(self) -> None:
-        entries = [*self.pins] if self.front is None else [*self.pins, self.front]
+        entries = [*self.pins]
+        if self.summary is not None:
+            entries.append(self.summary)
+        if self.front is not None:
+            entries.append(self.front)
         for unit in self.units:
             entries += unit.entries
         msgspec.structs.force_setattr(self, "entries", entries)
 
 
-def tail_of(settings: WindowSettings, body_bytes: int) -> Tail:
+class Shown(msgspec.Struct, frozen=True):
+    """A summary that a window shows in the place of what it stands for."""
+
+    link: SummaryLink
+    message: StoredMessage
+
+
+def tail_of(settings: WindowSettings, body_bytes: int, *, summary: bool = False) -> Tail:
     """What to load for a window."""
     by_tokens = settings.mode == WindowMode.TOKENS
     omit = settings.open_calls == OpenCalls.OMIT
@@ -109,6 +125,7 @@ def tail_of(settings: WindowSettings, body_bytes: int) -> Tail:
         messages=limits.MAX_WINDOW_MESSAGES if by_tokens else settings.limit,
         tokens=settings.limit if by_tokens else None,
         opening=settings.pin_system,
+        summary=summary,
         body_bytes=body_bytes,
     )
 
@@ -119,11 +136,13 @@ def plan_window(
     opening: Sequence[Entry],
     extra: Mapping[int, StoredMessage],
     count: Count,
+    shown: Shown | None = None,
+    gone_to: int = 0,
 ) -> WindowPlan:
     """Plans a window.
 
     `tail` and `opening` are what `tail_of` loads, `extra` what an earlier attempt asked for. `count` prices
-    synthesized results.
+    synthesized results. Messages up to the seq `gone_to` are removed, apart from pinned ones.
 
     Raises: NeedsMessages; RequestError WINDOW_TOO_SMALL.
     """
@@ -132,17 +151,24 @@ def plan_window(
     def price(unit: Unit) -> int:
         return unit.tokens if by_tokens else len(unit.entries)
 
-    pins, pins_price = _pins(settings, opening)
-    pinned = {entry.seq for entry in pins}
-    units = _units([entry for entry in tail if entry.seq not in pinned] if pinned else tail)
+    message: StoredMessage | None = None
+    if shown is not None:
+        message = shown.message
+        opening = [entry for entry in opening if entry.seq <= shown.link.pinned_to]
+        tail = [entry for entry in tail if entry.head > shown.link.to_head]
+    pins, pins_price = pins_of(settings, opening)
+    claimed = pins_price
+    if message is not None:
+        claimed += message.tokens if by_tokens else 1
+    units = units_of(tail, pins)
     if settings.open_calls == OpenCalls.SYNTHESIZE:
         _synthesize(units, extra, count)
     if not units:
-        return WindowPlan(pins, None, (), over_limit=False)
+        return WindowPlan(pins, message, None, (), over_limit=claimed > settings.limit)
 
-    used = pins_price + price(units[0])
+    used = claimed + price(units[0])
     if used > settings.limit:
-        return _oversize(settings, pins, units[0], room=settings.limit - pins_price, needed=used)
+        return _oversize(settings, pins, message, units[0], room=settings.limit - claimed, needed=used)
     chosen = [units[0]]
     for unit in units[1:]:
         unit_price = price(unit)
@@ -151,12 +177,12 @@ def plan_window(
         used += unit_price
         chosen.append(unit)
     front = None
-    if settings.start_with_user:
-        front = _front(settings, chosen, used, price, {entry.seq: entry for entry in tail}, extra)
-    return WindowPlan(pins, front, chosen[::-1], over_limit=False)
+    if settings.start_with_user and message is None:
+        front = _front(settings, chosen, used, price, {entry.seq: entry for entry in tail}, extra, gone_to)
+    return WindowPlan(pins, message, front, chosen[::-1], over_limit=False)
 
 
-def _pins(settings: WindowSettings, opening: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
+def pins_of(settings: WindowSettings, opening: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
     """The opening messages that take at most half the limit, and their price."""
     if not settings.pin_system:
         return (), 0
@@ -171,10 +197,13 @@ def _pins(settings: WindowSettings, opening: Sequence[Entry]) -> tuple[Sequence[
     return pins, used
 
 
-def _units(tail: Sequence[Entry]) -> list[Unit]:
-    """The whole groups of a tail, newest first. An oldest group whose head lies beyond the tail is not whole: it would
-    not fit.
+def units_of(tail: Sequence[Entry], pins: Sequence[Entry] = ()) -> list[Unit]:
+    """The whole groups of a tail without what is pinned, newest first. An oldest group whose head lies beyond the tail
+    is not whole: it would not fit.
     """
+    if pins:
+        pinned = {entry.seq for entry in pins}
+        tail = [entry for entry in tail if entry.seq not in pinned]
     units: list[Unit] = []
     group: list[Entry] = []
     for entry in tail:
@@ -236,18 +265,26 @@ def _interrupted(head: StoredMessage, index: int, call: ToolCall, count: Count) 
     )
 
 
-def _oversize(settings: WindowSettings, pins: Sequence[Entry], newest: Unit, *, room: int, needed: int) -> WindowPlan:
-    """A window whose newest group alone exceeds what the pins leave of the limit."""
+def _oversize(
+    settings: WindowSettings,
+    pins: Sequence[Entry],
+    summary: StoredMessage | None,
+    newest: Unit,
+    *,
+    room: int,
+    needed: int,
+) -> WindowPlan:
+    """A window whose newest group alone exceeds what summary and pins leave of the limit."""
     if settings.mode == WindowMode.TOKENS and settings.oversize == Oversize.FAIL:
         raise RequestError(
             Reason.WINDOW_TOO_SMALL,
-            f"pins and newest group need {needed:,} tokens, and options.limit is {settings.limit:,}: raise the limit, "
-            "or let options.oversize be SHORTEN or RETURN",
+            f"summary, pins and newest group need {needed:,} tokens, and options.limit is {settings.limit:,}: raise "
+            "the limit, or let options.oversize be SHORTEN or RETURN",
             limit=settings.limit,
             needed=needed,
         )
     shorten = settings.mode == WindowMode.TOKENS and settings.oversize == Oversize.SHORTEN
-    return WindowPlan(pins, None, (newest,), over_limit=True, shorten_to=room if shorten else None)
+    return WindowPlan(pins, summary, None, (newest,), over_limit=True, shorten_to=room if shorten else None)
 
 
 def _front(
@@ -257,13 +294,14 @@ def _front(
     price: Callable[[Unit], int],
     tail: Mapping[int, Entry],
     extra: Mapping[int, StoredMessage],
+    gone_to: int,
 ) -> Entry | None:
     """The USER message to put in front of the chosen units (newest first); the oldest of them make room for it.
 
     Where even the newest unit alone leaves no room, the limit wins and the units stay as they are.
     """
     kept = len(chosen)
-    while (head := chosen[kept - 1].head).role != Role.USER and head.prior_user:
+    while (head := chosen[kept - 1].head).role != Role.USER and head.prior_user > gone_to:
         front = tail.get(head.prior_user) or extra.get(head.prior_user)
         if front is None:
             raise NeedsMessages([head.prior_user])
@@ -281,25 +319,31 @@ def _front(
 def with_shortened(plan: WindowPlan, shortened: Sequence[StoredMessage] | None) -> WindowPlan:
     """The plan after its newest group was shortened; None when that was not possible, and it is shown whole."""
     if shortened is None:
-        return WindowPlan(plan.pins, plan.front, plan.units, over_limit=True)
+        return WindowPlan(plan.pins, plan.summary, plan.front, plan.units, over_limit=True)
     (unit,) = plan.units
     seqs = [new.seq for new, old in zip(shortened, unit.entries, strict=True) if new.tokens != old.tokens]
     tokens = sum(message.tokens for message in shortened)
-    return WindowPlan(plan.pins, plan.front, (Unit(list(shortened), tokens),), over_limit=False, shortened=seqs)
+    units = (Unit(list(shortened), tokens),)
+    return WindowPlan(plan.pins, plan.summary, plan.front, units, over_limit=False, shortened=seqs)
 
 
 def left_out(record: Record, settings: WindowSettings, plan: WindowPlan) -> LeftOut:
     """What is not in the window, in O(1) of the history."""
     omit = settings.open_calls == OpenCalls.OMIT
-    open_count = record.open_messages if omit else 0
-    # Only a synthesized result has no seq.
-    shown = len(plan.entries) if omit else sum(1 for entry in plan.entries if entry.seq)
-    limit_count = record.messages - record.orphan_messages - open_count - shown
+    link = record.summary if plan.summary is not None else None
+    covered = summary_links.covered_by(link)
+    open_count = record.open_messages - covered.open_messages if omit else 0
+    orphan_count = record.orphan_messages - covered.orphan_messages
+    # Only a synthesized result and the summary have no seq.
+    shown = len(plan.entries) - (link is not None) if omit else sum(1 for entry in plan.entries if entry.seq)
+    limit_count = record.messages - covered.messages - orphan_count - open_count - shown
     from_seq = to_seq = 0
     if limit_count:
         from_seq = record.first_seq + len(plan.pins)
+        if link is not None and from_seq > link.pinned_to:
+            from_seq = link.to_head + 1
         to_seq = plan.units[0].head.seq - 1 if plan.units else record.last_seq
-    return LeftOut(limit_count, from_seq, to_seq, record.orphan_messages, open_count)
+    return LeftOut(limit_count, from_seq, to_seq, orphan_count, open_count)
 
 
 def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) -> bytes:
@@ -328,7 +372,7 @@ def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) ->
         record.incarnation,
         record.epoch,
         [entry.seq for entry in plan.pins],
-        None,  # the summary's id
+        plan.summary.id if plan.summary is not None else None,
         plan.front.seq if plan.front else 0,
         plan.units[0].head.seq if plan.units else 0,
         late,
@@ -341,6 +385,15 @@ def prefix_digest(record: Record, settings: WindowSettings, plan: WindowPlan) ->
 
 Life = tuple[str, int]
 """A session's incarnation and epoch: as long as both are the same, a stored message is the same."""
+
+
+class SummaryState(IntEnum):
+    """What is to be said of a session's next summary; the values are those of the protocol's enum."""
+
+    NONE = 1
+    CURRENT = 2
+    PENDING = 3
+    FAILED = 4
 
 
 class WindowStats(msgspec.Struct, frozen=True):
@@ -362,14 +415,24 @@ class WindowStats(msgspec.Struct, frozen=True):
     last_seq: int
     first_seq: int
     explained: Sequence[Entry] = ()
+    summary_id: str = ""
+    summary_state: SummaryState = SummaryState.NONE
+    summary_failure: str = ""
 
 
-def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explained: Sequence[Entry]) -> WindowStats:
+def stats_of(
+    record: Record,
+    settings: WindowSettings,
+    plan: WindowPlan,
+    explained: Sequence[Entry],
+    summary_state: SummaryState = SummaryState.NONE,
+) -> WindowStats:
     """The stats of a finished plan."""
     entries = plan.entries
     tokens = sum([entry.tokens for entry in entries])  # A list: it is on the path of every load.
     used = tokens if settings.mode == WindowMode.TOKENS else len(entries)
     left = left_out(record, settings, plan)
+    before_units = len(plan.pins) + (plan.summary is not None)
     return WindowStats(
         life=(record.incarnation, record.epoch),
         history_messages=record.messages,
@@ -385,8 +448,11 @@ def stats_of(record: Record, settings: WindowSettings, plan: WindowPlan, explain
         prefix_digest=prefix_digest(record, settings, plan),
         pins=len(plan.pins),
         last_seq=record.last_seq,
-        first_seq=entries[len(plan.pins)].seq if len(entries) > len(plan.pins) else 0,
+        first_seq=entries[before_units].seq if len(entries) > before_units else 0,
         explained=explained,
+        summary_id=plan.summary.id if plan.summary is not None else "",
+        summary_state=summary_state,
+        summary_failure=record.folding.failure if summary_state != SummaryState.NONE else "",
     )
 
 

@@ -61,6 +61,13 @@ CODES: Final = {
     Reason.RESUME_TOKEN_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.WATCH_STALLED: grpc.StatusCode.ABORTED,
     Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.SUMMARY_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.SUMMARY_TASK_VOID: grpc.StatusCode.ABORTED,
+    Reason.ORIGINALS_REMOVED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.SUMMARIZER_FAILED: grpc.StatusCode.UNAVAILABLE,
+    Reason.SUMMARIES_DISABLED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.SUMMARIZER_DIFFERS: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.SUMMARY_UNDER_WAY: grpc.StatusCode.ABORTED,
 }
 """The status of each reason, as `error_reason.proto` documents it."""
 

@@ -16,7 +16,7 @@ from memoryd_server.services.policy_codec import (
     decode_policy,
     encode_policy,
     mask_paths,
-    policy_changes,
+    policy_update,
 )
 from memoryd_server.stores.records import AgentRecord
 
@@ -58,8 +58,7 @@ def _decode_update(request: pb.UpdateAgentRequest) -> agents.AgentUpdate:
     agent = request.agent
     set_fields = ["policy"] if agent.HasField("policy") else []
     paths = mask_paths(request.update_mask.paths, set_fields, _UPDATE_PATHS)
-    whole, fields = policy_changes(decode_policy("agent.policy", agent.policy), paths)
-    return agents.AgentUpdate(policy=whole, policy_fields=fields, etag=agent.etag)
+    return agents.AgentUpdate(policy_update(decode_policy("agent.policy", agent.policy), paths), etag=agent.etag)
 
 
 def _encode_agent(record: AgentRecord, into: pb.Agent) -> None:

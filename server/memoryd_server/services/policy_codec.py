@@ -8,12 +8,25 @@ from typing import Final, TypeVar
 
 from memoryd.v1 import policy_pb2
 from memoryd_server.engine.errors import RequestError, field_invalid
-from memoryd_server.engine.policies import OPTION_NAMES
-from memoryd_server.stores.records import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
+from memoryd_server.engine.policies import OPTION_NAMES, PolicyUpdate
+from memoryd_server.stores.records import (
+    OpenCalls,
+    Oversize,
+    Policy,
+    Retention,
+    SummaryPolicy,
+    WindowMode,
+    WindowOptions,
+)
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
-POLICY_PATHS: Final = ("policy", "policy.window", *(f"policy.window.{name}" for name in OPTION_NAMES))
+POLICY_PATHS: Final = (
+    "policy",
+    "policy.window",
+    *(f"policy.window.{name}" for name in OPTION_NAMES),
+    "policy.summary",
+)
 """The update-mask paths of a policy."""
 
 
@@ -41,7 +54,21 @@ def decode_options(field: str, options: policy_pb2.WindowOptions) -> WindowOptio
 
 def decode_policy(field: str, policy: policy_pb2.Policy) -> Policy:
     """A policy. Raises: RequestError FIELD_INVALID."""
-    return Policy(window=decode_options(f"{field}.window", policy.window))
+    return Policy(
+        window=decode_options(f"{field}.window", policy.window),
+        summary=_decode_summary(f"{field}.summary", policy.summary) if policy.HasField("summary") else None,
+    )
+
+
+def _decode_summary(field: str, summary: policy_pb2.SummaryPolicy) -> SummaryPolicy:
+    return SummaryPolicy(
+        enabled=summary.enabled if summary.HasField("enabled") else True,
+        summarizer=summary.summarizer,
+        max_tokens=summary.max_tokens if summary.HasField("max_tokens") else None,
+        keep=summary.keep if summary.HasField("keep") else None,
+        retention=_choice(f"{field}.retention", summary.retention, Retention) or Retention.KEEP,
+        wait=summary.wait if summary.HasField("wait") else True,
+    )
 
 
 def encode_policy(policy: Policy, into: policy_pb2.Policy) -> None:
@@ -50,14 +77,29 @@ def encode_policy(policy: Policy, into: policy_pb2.Policy) -> None:
         value = getattr(policy.window, name)
         if value is not None:
             setattr(into.window, name, int(value) if isinstance(value, IntEnum) else value)
+    if policy.summary is not None:
+        summary = policy.summary
+        into.summary.enabled = summary.enabled
+        into.summary.summarizer = summary.summarizer
+        into.summary.retention = policy_pb2.Retention.ValueType(summary.retention)
+        into.summary.wait = summary.wait
+        if summary.max_tokens is not None:
+            into.summary.max_tokens = summary.max_tokens
+        if summary.keep is not None:
+            into.summary.keep = summary.keep
 
 
-def policy_changes(policy: Policy, paths: Sequence[str]) -> tuple[Policy | None, dict[str, object] | None]:
-    """What the paths of an update mask take from a policy: the whole, or single fields of its window options."""
-    if "policy" in paths or "policy.window" in paths:
-        return policy, None
-    names = [path.removeprefix("policy.window.") for path in paths if path.startswith("policy.window.")]
-    return None, {name: getattr(policy.window, name) for name in names} or None
+def policy_update(policy: Policy, paths: Sequence[str]) -> PolicyUpdate | None:
+    """What the paths of an update mask take from a policy; None when none is about it."""
+    prefix = "policy.window."
+    update = PolicyUpdate(
+        policy,
+        whole="policy" in paths,
+        window="policy.window" in paths,
+        window_fields=tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix)),
+        summary="policy.summary" in paths,
+    )
+    return None if update == PolicyUpdate(policy) else update
 
 
 def mask_paths(paths: Sequence[str], set_fields: Sequence[str], known: Sequence[str]) -> Sequence[str]:

@@ -15,7 +15,7 @@ from memoryd_server.services.policy_codec import (
     decode_policy,
     encode_policy,
     mask_paths,
-    policy_changes,
+    policy_update,
 )
 from memoryd_server.stores.records import Record, SessionKey
 
@@ -72,13 +72,11 @@ def decode_update(request: history_service_pb2.UpdateSessionRequest) -> SessionU
         if is_set
     ]
     paths = mask_paths(request.update_mask.paths, set_fields, _UPDATE_PATHS)
-    whole, fields = policy_changes(decode_policy("session.policy", session.policy), paths)
     return SessionUpdate(
         user_id=session.user_id if "user_id" in paths else None,
         labels=dict(session.labels) if "labels" in paths else None,
         ttl=_decode_ttl("session.ttl", session) if "ttl" in paths else None,
-        policy=whole,
-        policy_fields=fields,
+        policy=policy_update(decode_policy("session.policy", session.policy), paths),
         etag=session.etag,
     )
 

@@ -12,7 +12,7 @@ from memoryd_server.engine.loading import WindowRequest
 from memoryd_server.engine.stores import Stores
 from memoryd_server.engine.windows import WindowStats
 from memoryd_server.interceptors.wrapping import Context
-from memoryd_server.services.calls import runtime_of
+from memoryd_server.services.calls import deadline_of, runtime_of
 from memoryd_server.services.encoded_messages import EncodedMessages
 from memoryd_server.services.message_codec import encode_messages, is_quickly_encoded
 from memoryd_server.services.policy_codec import decode_options
@@ -33,8 +33,7 @@ class WindowService(window_service_pb2_grpc.WindowServiceServicer):
         self._encoded = EncodedMessages()
 
     async def LoadWindow(self, request: pb.LoadWindowRequest, context: Context) -> pb.LoadWindowResponse:
-        del context
-        messages, stats = await loading.load(runtime_of(self._stores), _decode(request))
+        messages, stats = await loading.load(runtime_of(self._stores), _decode(request), deadline=deadline_of(context))
         response = pb.LoadWindowResponse()
         if is_quickly_encoded(messages):
             self._encoded.encode(stats.life, messages, stats.shortened, response.messages)
@@ -46,8 +45,8 @@ class WindowService(window_service_pb2_grpc.WindowServiceServicer):
     async def StreamWindow(
         self, request: pb.StreamWindowRequest, context: Context
     ) -> AsyncIterator[pb.StreamWindowResponse]:
-        del context
-        async for messages, stats in loading.stream(runtime_of(self._stores), _decode(request)):
+        pieces = loading.stream(runtime_of(self._stores), _decode(request), deadline=deadline_of(context))
+        async for messages, stats in pieces:
             response = pb.StreamWindowResponse()
             await encode_messages(messages, response.messages)
             if stats is not None:
@@ -60,6 +59,8 @@ def _decode(request: pb.LoadWindowRequest | pb.StreamWindowRequest) -> WindowReq
         key=decode_key(request.session),
         options=decode_options("options", request.options),
         explain=request.explain,
+        summary=request.summary if request.HasField("summary") else None,
+        wait=request.wait_for_summary if request.HasField("wait_for_summary") else None,
     )
 
 
@@ -82,7 +83,9 @@ def _encode_stats(stats: WindowStats, into: pb.WindowStats) -> None:
     into.uncovered_message_count = stats.uncovered
     into.over_limit = stats.over_limit
     into.shortened_seqs.extend(stats.shortened)
-    into.summary_state = pb.SUMMARY_STATE_NONE
+    into.summary_state = pb.SummaryState.ValueType(stats.summary_state)
+    into.summary_id = stats.summary_id
+    into.summary_failure = stats.summary_failure
     into.prefix_digest = stats.prefix_digest
     into.pinned_message_count = stats.pins
     into.last_seq = stats.last_seq

@@ -204,7 +204,7 @@ class Folding(msgspec.Struct, frozen=True, omit_defaults=True):
     """What goes on about the next summary of a session: the lease on it and its failures (invariant 10)."""
 
     lease: str = ""
-    """Who makes it: a random id that only the holder knows; empty when nobody does."""
+    """Under which it is made: a random id that only the holder knows; empty when nobody makes it."""
     until: int = 0
     """When the lease ends, by the store's clock."""
     begun: int = 0
@@ -217,9 +217,7 @@ class Folding(msgspec.Struct, frozen=True, omit_defaults=True):
     to_head: int = 0
     to_seq: int = 0
     pinned_to: int = 0
-    """What the next summary will stand for, as in `SummaryLink`."""
-    next_head: int = 0
-    """The oldest group that it will not stand for; 0 for none."""
+    """What the next summary will take in beside its base, and the bounds of what it will stand for."""
     covers: Covered = Covered()
     """The messages that it adds to those of its base."""
     wanted: int = 0
@@ -266,7 +264,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl: int = 0
     """Microseconds after the last append when the session expires (invariant 18); 0 for never."""
     epoch: int = 1
-    """Grows when history is taken away."""
+    """Grows when history is taken away, or when another summary stands for a part of it."""
     settings_version: int = 1
     """Grows when user_id, labels, ttl or policy change: the session's etag."""
     user_id: str = ""
@@ -420,6 +418,8 @@ class StoredSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tokens of what it took in, the previous summary included, in the session's vocabulary."""
     output_tokens: int
     """The tokens of its text."""
+    lease: str = ""
+    """The lease under which it was made: tells a repeated commit from a late one."""
     closed: msgspec.Raw = _NOTHING_OPEN
     """The `OpenState` of the groups that it took in as interrupted: what comes back when it is taken back."""
 

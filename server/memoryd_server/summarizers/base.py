@@ -18,9 +18,15 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from memoryd_server.stores.records import Role
+
+EXTRACTIVE: Final = "extractive"
+OPENAI: Final = "openai"
+CLIENT: Final = "client"
+SUMMARIZERS: Final = (EXTRACTIVE, OPENAI, CLIENT)
+"""Who may make summaries: the server by itself, an endpoint of its settings, or whoever leases tasks."""
 
 Count = Callable[[str], int]
 """Counts the tokens of a text. It is called off the event loop, perhaps from several threads."""

@@ -14,7 +14,14 @@ from itertools import chain, groupby, islice
 from typing import Final
 
 from memoryd_server.summarizers import ranking, units
-from memoryd_server.summarizers.base import Count, FailureReason, SummarizerError, SummaryAnswer, SummaryRequest
+from memoryd_server.summarizers.base import (
+    EXTRACTIVE,
+    Count,
+    FailureReason,
+    SummarizerError,
+    SummaryAnswer,
+    SummaryRequest,
+)
 from memoryd_server.summarizers.units import Unit
 
 MODEL: Final = "extractive-1"
@@ -33,7 +40,7 @@ SURVIVING: Final = 2
 class ExtractiveSummarizer:
     """Takes about 1 ms for each message of some sentences, and never fails but for its deadline. It has no settings."""
 
-    name = "extractive"
+    name = EXTRACTIVE
     input_limit = None
 
     async def summarize(self, request: SummaryRequest) -> SummaryAnswer:

@@ -20,7 +20,13 @@ import tenacity
 
 from memoryd_server.limits import MIB
 from memoryd_server.summarizers import prompt
-from memoryd_server.summarizers.base import FailureReason, SummarizerError, SummaryAnswer, SummaryRequest
+from memoryd_server.summarizers.base import (
+    OPENAI,
+    FailureReason,
+    SummarizerError,
+    SummaryAnswer,
+    SummaryRequest,
+)
 from memoryd_server.summarizers.folding import LEAST_INPUT_TOKENS
 
 DEFAULT_KEY_VARIABLE: Final = "OPENAI_API_KEY"
@@ -101,7 +107,7 @@ _ERROR: Final = msgspec.json.Decoder(_Error)
 class OpenAISummarizer:
     """Asks `POST {base_url}/chat/completions`. Nothing of what it sends or gets is logged, nor told in errors."""
 
-    name = "openai"
+    name = OPENAI
 
     def __init__(
         self,

@@ -8,7 +8,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from memoryd_server import limits
-from memoryd_server.engine import changes, erasing, forking, histories, loading, redacting, rewinding, tokens, watching
+from memoryd_server.engine import (
+    changes,
+    clock,
+    erasing,
+    forking,
+    histories,
+    loading,
+    redacting,
+    rewinding,
+    tokens,
+    watching,
+)
 from memoryd_server.engine.changes import SessionSettings, SessionUpdate
 from memoryd_server.engine.clock import StoreClock
 from memoryd_server.engine.errors import Reason, RequestError
@@ -231,11 +242,63 @@ async def test_erasure_reaches_expired_sessions(runtime: Runtime) -> None:
 
 async def test_the_clock_follows_the_store() -> None:
     store = _TimedStore()
-    clock = StoreClock(store)
+    store_clock = StoreClock(store)
     store.ahead = 3_600 * SECOND
-    await clock.sync()
-    assert abs(clock.now() - await store.now()) < SECOND
-    assert clock.surely() <= clock.now()
+    await store_clock.sync()
+    assert abs(store_clock.now() - await store.now()) < SECOND
+    assert store_clock.surely() <= store_clock.now() <= store_clock.perhaps()
+
+
+class _StillStore(InMemoryStore):
+    """A store in a world whose time stands still, but for what its answers take on their way back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 1_700_000_000 * SECOND
+        self.usual = 0
+        self.first: list[int] = []
+        self.asked = 0
+
+    async def now(self) -> int:
+        self.asked += 1
+        told = self.time
+        self.time += self.first.pop(0) if self.first else self.usual
+        return told
+
+
+@pytest.fixture
+def still_store(monkeypatch: pytest.MonkeyPatch) -> _StillStore:
+    store = _StillStore()
+    monkeypatch.setattr(clock, "_machine_time", lambda: store.time)
+    return store
+
+
+async def test_the_clock_goes_by_the_quickest_of_some_answers(still_store: _StillStore) -> None:
+    store_clock = StoreClock(still_store)
+    still_store.first = [SECOND, clock.QUICK_MICROSECONDS, SECOND]
+    await store_clock.sync()
+    assert (still_store.asked, store_clock.error) == (2, clock.QUICK_MICROSECONDS // 2)
+
+    still_store.first, still_store.usual, still_store.asked = [3 * SECOND], 2 * SECOND, 0
+    await store_clock.sync()
+    assert (still_store.asked, store_clock.error) == (clock.SAMPLES, SECOND)
+
+
+async def test_what_one_server_has_told_to_be_gone_another_does_not_bring_back(still_store: _StillStore) -> None:
+    """Also one that is less sure of the store's time."""
+    sure, unsure = runtime_on(still_store), runtime_on(still_store)
+    still_store.usual = SECOND
+    await unsure.clock.sync()
+    still_store.usual = 0
+    await sure.clock.sync()
+    await _append(unsure, "first")
+    still_store.time += TTL
+    assert await sure.sessions.load(KEY) is None
+    assert await unsure.sessions.load(KEY) is not None
+
+    assert await _append(unsure, "second") == 1
+    for runtime in (sure, unsure):
+        assert (await histories.get_session(runtime, KEY)).messages == 1
 
 
 @pytest.mark.parametrize("ttl", [1, SECOND - 1, -SECOND, (limits.MAX_TTL_SECONDS + 1) * SECOND])

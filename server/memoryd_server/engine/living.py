@@ -30,6 +30,12 @@ class LivingSessions:
         """Whether a session lives, by the store's clock."""
         return not record.ttl or not is_expired(record, self._clock.surely())
 
+    def grows(self, record: Record) -> bool:
+        """Whether a session may be changed: not when its time may be over, since another server, whose clock is a
+        little ahead, may have told that it is gone.
+        """
+        return not record.ttl or not is_expired(record, self._clock.perhaps())
+
     async def load(self, key: SessionKey, tail: Tail | None = None) -> Loaded | None:
         loaded = await self._store.load(key, tail)
         return loaded if loaded is not None and self.sees(loaded.record) else None

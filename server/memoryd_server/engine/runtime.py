@@ -84,7 +84,7 @@ class Runtime:
         self.watched = WatchedSessions()
         self.committer = Committer(
             self.store,
-            is_living=self.sessions.sees,
+            is_living=self.sessions.grows,
             changed=self.watched.wake,
             instruments=self.instruments,
         )

@@ -620,6 +620,9 @@ class Store(HistoryStore, AgentStore):
     async def ping(self) -> None:
         """Answers when the database does. Raises: StoreUnavailable."""
 
+    clock_step: int = 1
+    """In microseconds: `now` answers multiples of it."""
+
     @abstractmethod
     async def now(self) -> int:
         """The store's time in microseconds since the Unix epoch: what leases, removal and expiry are measured by.

@@ -10,9 +10,12 @@ from memoryd_server.stores.mongodb.database import Database
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+STEP: Final = 1_000
+"""The dates of MongoDB are whole milliseconds."""
+
 
 class Clock:
-    """Asks for the time. It has milliseconds, and is late by at most as long as the answer took."""
+    """Asks for the time. It is late by at most as long as the answer took, and a STEP."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

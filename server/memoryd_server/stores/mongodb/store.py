@@ -28,7 +28,7 @@ from memoryd_server.stores.base import (
     Tail,
 )
 from memoryd_server.stores.mongodb.agents import Agents
-from memoryd_server.stores.mongodb.clock import Clock
+from memoryd_server.stores.mongodb.clock import STEP, Clock
 from memoryd_server.stores.mongodb.commits import Commits
 from memoryd_server.stores.mongodb.database import ANSWER_SECONDS, CONNECTIONS, Database
 from memoryd_server.stores.mongodb.errors import unopenable
@@ -61,6 +61,7 @@ class MongoDBStore(Store):
 
     # A commit of each session is one of its own: on a sharded database it may be that of one shard that fails.
     commit_limits = CommitLimits(concurrency=CONNECTIONS, sessions=1)
+    clock_step = STEP
 
     def __init__(self, location: Location, **options: Any) -> None:
         """`options`: of the driver's client, for tests."""

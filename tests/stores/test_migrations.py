@@ -258,15 +258,15 @@ class TestBothServers:
     async def test_do_not_lose_open_calls_that_the_older_one_cannot_see(
         self, old: OldServer, store: Store, session: Session
     ) -> None:
-        await session.commit(message(6), **open_calls(MAX_OPEN_CALLS))
+        record = await session.commit(message(6), **open_calls(MAX_OPEN_CALLS))
         assert not old.append(message(7))
         with pytest.raises(msgspec.ValidationError):
             _ = old.read()[1].open_state
         assert old.stored() == [1, 2, 3, 4, 5, 6]
-        assert await store.load(KEY) == Loaded(session.record)
-        await session.commit(message(7), **open_calls(2))
+        assert await store.load(KEY) == Loaded(record)
+        record = await session.commit(message(7), **open_calls(2))
         assert old.append(message(8))
-        assert old.read()[1].open_state == session.record.open_state
+        assert old.read()[1].open_state == record.open_state
 
 
 async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_store: OpenStore) -> None:

@@ -22,6 +22,7 @@ from memoryd_server.engine import (
     redacting,
     rewinding,
     session_copying,
+    summaries,
     tokens,
 )
 from memoryd_server.engine.agents import AgentUpdate
@@ -38,8 +39,10 @@ from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.records import (
     OpenCalls,
     Policy,
+    Retention,
     SessionKey,
     StoredMessage,
+    SummaryPolicy,
     WindowOptions,
     replace,
 )
@@ -132,7 +135,8 @@ async def all_reads(runtime: Runtime, key: SessionKey) -> list[Any]:
     reads: list[Any] = [replace(await histories.get_session(runtime, key), version=0, removed=())]
     reads += [await pages(runtime, key, **query) for query in QUERIES]
     reads += [await loading.load(runtime, WindowRequest(key, options)) for options in WINDOWS]
-    reads += [await histories.get_message(runtime, key, seq=None, id_=message.id) for message in reads[1]]
+    ids = [message.id for message in reads[1] if message.seq]
+    reads += [await histories.get_message(runtime, key, seq=None, id_=id_) for id_ in ids]
     lookups = (await runtime.store.list_lookups(key, 10_000)).lookups
     reads.append(sorted(lookups, key=lambda lookup: (lookup.kind, lookup.id)))
     return reads
@@ -464,6 +468,78 @@ class TestSourcesThatRest:
             await rewinding.rewind(source, KEY, 3, None, request_id)
         await copied(source, target)
         await assert_same(source, target)
+
+
+class TestSummaries:
+    """Sessions of which the oldest messages are folded."""
+
+    @pytest.fixture(params=Retention, ids=lambda retention: retention.name)
+    async def folded(self, request: pytest.FixtureRequest, source: Runtime) -> Runtime:
+        policy = Policy(WindowOptions(limit=4), SummaryPolicy(retention=request.param))
+        await append(source, *long_talk(7), settings=SessionSettings(policy=policy))
+        await loading.load(source, WindowRequest(KEY))
+        await append(source, *long_talk(2, start=7))
+        await loading.load(source, WindowRequest(KEY))
+        return source
+
+    async def chain(self, runtime: Runtime) -> list[tuple[str, str, int]]:
+        views = await summaries.list_(runtime, KEY)
+        return [(view.id, view.summary.text, view.link.messages) for view in views]
+
+    @pytest.mark.parametrize("staged", [False, True])
+    async def test_are_copied_with_their_chain(self, folded: Runtime, target: Runtime, staged: bool) -> None:
+        with always_staged() if staged else nullcontext():
+            await copied(folded, target)
+        assert len(await self.chain(target)) == 2
+        assert await self.chain(target) == await self.chain(folded)
+        await assert_same(folded, target)
+
+    async def test_a_copy_follows_folds_and_what_is_taken_back(self, folded: Runtime, target: Runtime) -> None:
+        await copied(folded, target)
+
+        async def take_back() -> None:
+            with suppress(RequestError):  # Originals may be removed.
+                await summaries.revert(folded, KEY, (await summaries.list_(folded, KEY))[0].id)
+
+        for step in (
+            lambda: append(folded, *long_talk(3, start=9)),
+            lambda: loading.load(folded, WindowRequest(KEY)),
+            take_back,
+            lambda: redacting.redact(folded, KEY, "", seq=9, id_=None),
+            lambda: loading.load(folded, WindowRequest(KEY)),
+            lambda: rewinding.rewind(folded, KEY, 11),
+            lambda: histories.clear(folded, KEY),
+        ):
+            await step()
+            await copied(folded, target)
+            assert await self.chain(target) == await self.chain(folded)
+            # Windows are not loaded here: they would fold.
+            assert await pages(target, KEY) == await pages(folded, KEY)
+
+    async def test_a_fold_under_way_is_the_source_s_own_affair(self, source: Runtime, target: Runtime) -> None:
+        policy = Policy(WindowOptions(limit=4), SummaryPolicy(summarizer="client"))
+        await append(source, *long_talk(7), settings=SessionSettings(policy=policy))
+        await loading.load(source, WindowRequest(KEY))
+        task = await summaries.lease_task(source, key=KEY)
+        assert task is not None
+        await copied(source, target)
+        there = await summaries.lease_task(target, key=KEY)
+        assert there is not None
+        assert (await summaries.commit_task(target, KEY, there.token, "There.", "")).summary.text == "There."
+        assert (await summaries.commit_task(source, KEY, task.token, "Here.", "")).summary.text == "Here."
+
+    async def test_a_summary_that_differs_is_found(self, folded: Runtime, target: Runtime) -> None:
+        await copied(folded, target)
+        loaded = await target.store.load(KEY)
+        assert loaded is not None
+        record = loaded.record
+        read = await target.store.read_summaries(KEY, record.incarnation, [record.summaries[-1].number])
+        assert read is not None
+        other = msgspec.structs.replace(read[1][0], text="Something else.")
+        new = replace(record, version=record.version + 1)
+        assert await target.store.commit([Change(KEY, record, new, new_summaries=(other,))]) == [Committed()]
+        (difference,) = await differences(folded, target)
+        assert "its summaries" in difference.what
 
 
 class TestDifferences:

@@ -16,10 +16,10 @@ from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.policies import PolicyUpdate, check_policy, merge_policy
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
+    NO_FOLDING,
     Entry,
     Event,
     EventKind,
-    Folding,
     Lookup,
     LookupKind,
     OpenState,
@@ -271,7 +271,7 @@ def _taking_all(
         open=encode_open(OpenState()),
         removed=removing(record, RemovedRange(record.first_seq, record.last_seq, now)),
         summaries=kept_summaries,
-        folding=Folding(),
+        folding=NO_FOLDING,
     )
     event = _event(record, new, kind, record.first_seq, record.last_seq, now)
     dropped = summary_links.numbers(record.summaries[len(kept_summaries) :])

@@ -10,9 +10,17 @@ from typing import Final
 import msgspec
 
 from memoryd_server import limits
-from memoryd_server.engine.staging import Reads, SourceChanged
+from memoryd_server.engine.staging import Reads, SourceChanged, read_summaries
 from memoryd_server.stores.base import HistoryStore, MessageQuery
-from memoryd_server.stores.records import Lookup, Record, SessionKey, decode_record, encode_record, replace
+from memoryd_server.stores.records import (
+    NO_FOLDING,
+    Lookup,
+    Record,
+    SessionKey,
+    decode_record,
+    encode_record,
+    replace,
+)
 
 PAGE: Final = 1_000
 """Messages or look-ups that are read at once."""
@@ -31,16 +39,18 @@ class Fingerprint:
     record: Record
     """With which the parts were read."""
     settled: bytes
-    """Of the record, but for what each store does by itself: its version and what it has purged."""
+    """Of the record, but for what each store does by itself: its version, what it has purged, and folds under way."""
     messages: bytes
     """Of all messages, by seq, with all that is stored of them."""
     lookups: bytes
     """Of all look-ups of the session's name, in any order."""
+    summaries: bytes
+    """Of all summaries, by number."""
 
     @property
     def digest(self) -> bytes:
         """Of the whole session."""
-        return sha256(self.settled + self.messages + self.lookups).digest()
+        return sha256(self.settled + self.messages + self.lookups + self.summaries).digest()
 
 
 async def take_fingerprint(
@@ -77,7 +87,10 @@ async def take_fingerprint(
         if more:
             low = page.messages[-1].seq + 1
     assert record is not None
-    return Fingerprint(record, sha256(settled(record)).digest(), messages.digest(), lookups.digest())
+    summaries = sha256(_ENCODER.encode_lines(await read_summaries(reads, key, record, record.summaries)))
+    return Fingerprint(
+        record, sha256(settled(record)).digest(), messages.digest(), lookups.digest(), summaries.digest()
+    )
 
 
 def _state(record: Record) -> tuple[str, int]:
@@ -86,7 +99,7 @@ def _state(record: Record) -> tuple[str, int]:
 
 def settled(record: Record) -> bytes:
     """What two records of the same session share, whatever store it is in."""
-    return encode_record(replace(record, version=0, removed=()))
+    return encode_record(replace(record, version=0, removed=(), folding=NO_FOLDING))
 
 
 def differing_fields(one: Record, other: Record) -> Sequence[str]:

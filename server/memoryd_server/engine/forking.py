@@ -31,7 +31,7 @@ from memoryd_server.engine.staging import (
 from memoryd_server.engine.steadiness import until_steady
 from memoryd_server.stores.base import StagingLost
 from memoryd_server.stores.records import (
-    Folding,
+    NO_FOLDING,
     LookupKind,
     OpenState,
     Record,
@@ -187,7 +187,7 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
         rewound_to=newest.kept_seq if newest.kept_seq < last_seq else 0,
         last_seq=last_seq,
         summaries=kept,
-        folding=Folding(),
+        folding=NO_FOLDING,
     )
     summaries = await read_summaries(runtime, request.source, source, kept)
     return _Plan(source, fork, summaries, frozenset(reopened) | {group.head for group in fork.open_state.groups})

@@ -23,14 +23,23 @@ from memoryd_server.engine.content import Part, decode_parts
 from memoryd_server.engine.fingerprints import PAGE, Fingerprint, differing_fields, settled, take_fingerprint
 from memoryd_server.engine.history_changes import NotALaterState, changes_between
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.engine.staging import SourceChanged, history, is_same_history, message_lookups, staging
+from memoryd_server.engine.staging import (
+    SourceChanged,
+    history,
+    is_same_history,
+    message_lookups,
+    read_summaries,
+    staging,
+)
 from memoryd_server.stores.base import Change, MessageQuery, StagingLost
 from memoryd_server.stores.records import (
+    NO_FOLDING,
     Lookup,
     LookupKind,
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     replace,
 )
 
@@ -179,7 +188,10 @@ class SessionCopier:
         same = (page.record.incarnation, page.record.version) == (record.incarnation, record.version)
         if lookups.after or page.more or not same:
             return None
-        return await self._commit_birth(key, record, messages=page.messages, lookups=lookups.lookups)
+        summaries = await read_summaries(self._source.sessions, key, record, record.summaries)
+        return await self._commit_birth(
+            key, record, messages=page.messages, lookups=lookups.lookups, summaries=summaries
+        )
 
     async def _give_birth_staged(self, key: SessionKey, record: Record) -> Copied | None:
         """As `_give_birth`."""
@@ -197,8 +209,9 @@ class SessionCopier:
                     self._written(len(messages))
             async for lookups in self._lookups(key, record):
                 await staged.add((), lookups)
+            summaries = await read_summaries(self._source.sessions, key, record, record.summaries)
             await self._check_source(key, record)
-            copied = await self._commit_birth(key, record, staging=staged.name)
+            copied = await self._commit_birth(key, record, staging=staged.name, summaries=summaries)
             staged.adopted = copied is Copied.BORN
             return copied
 
@@ -215,9 +228,11 @@ class SessionCopier:
         *,
         messages: Sequence[StoredMessage] = (),
         lookups: Sequence[Lookup] = (),
+        summaries: Sequence[StoredSummary] = (),
         staging: str = "",
     ) -> Copied | None:
-        copy = replace(record, version=1)
+        # What goes on about the next summary is the source's own affair.
+        copy = replace(record, version=1, folding=NO_FOLDING)
 
         def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Copied | None]:
             if current is not None:
@@ -225,7 +240,10 @@ class SessionCopier:
             if known:
                 # Perhaps of an earlier copy, which had the very incarnation: what is left of it must be gone.
                 raise _ended()
-            return Change(key, None, copy, messages=messages, lookups=lookups, staging=staging), Copied.BORN
+            change = Change(
+                key, None, copy, messages=messages, lookups=lookups, new_summaries=summaries, staging=staging
+            )
+            return change, Copied.BORN
 
         try:
             copied = await self._target.committer.run(
@@ -302,7 +320,11 @@ class SessionCopier:
         removed = (*copy.removed, *changes.removed(self._target.clock.now()))
         if changes.bytes > BIRTH_BYTES or len(removed) > limits.MAX_REMOVED_RANGES:
             raise _lost()
-        new = replace(source, version=copy.version + 1, removed=removed)
+        new = replace(source, version=copy.version + 1, removed=removed, folding=NO_FOLDING)
+        stored = {link.number for link in copy.summaries}
+        added = [link for link in source.summaries if link.number not in stored]
+        summaries = await read_summaries(self._source.sessions, key, source, added)
+        dropped = sorted(stored - {link.number for link in source.summaries})
 
         def plan(current: Record | None, _: Sequence[Lookup]) -> tuple[Change | None, Record]:
             if current is None or (current.incarnation, current.version) != (copy.incarnation, copy.version):
@@ -316,6 +338,8 @@ class SessionCopier:
                     replaced=changes.replaced,
                     completed=sorted(changes.completed),
                     reopened=sorted(changes.reopened),
+                    new_summaries=summaries,
+                    dropped_summaries=dropped,
                 ),
                 new,
             )
@@ -465,6 +489,8 @@ def _what_differs(here: Fingerprint, there: Fingerprint) -> str:
         what.append("its messages")
     if here.lookups != there.lookups:
         what.append("its ids")
+    if here.summaries != there.summaries:
+        what.append("its summaries")
     return f"{' and '.join(what)} differ"
 
 

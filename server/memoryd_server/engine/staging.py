@@ -15,7 +15,16 @@ from memoryd_server import limits
 from memoryd_server.engine import replay
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.stores.base import HistoryStore, MessagePage, MessageQuery
-from memoryd_server.stores.records import Lookup, LookupKind, Record, SessionKey, StoredMessage, Usability
+from memoryd_server.stores.records import (
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    StoredSummary,
+    SummaryLink,
+    Usability,
+)
 
 
 class SourceChanged(Exception):
@@ -27,6 +36,11 @@ class Reads(Protocol):
 
     async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
         """See `HistoryStore.list_messages`."""
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        """See `HistoryStore.read_summaries`."""
 
 
 @dataclass(slots=True)
@@ -89,6 +103,18 @@ async def history(
         if not page.more:
             return
         low = page.messages[-1].seq + 1
+
+
+async def read_summaries(
+    reads: Reads, key: SessionKey, source: Record, links: Sequence[SummaryLink]
+) -> Sequence[StoredSummary]:
+    """Summaries of a session as it was when its record was `source`. Raises: SourceChanged, StoreUnavailable."""
+    if not links:
+        return ()
+    read = await reads.read_summaries(key, source.incarnation, [link.number for link in links])
+    if read is None or not is_same_history(read[0], source) or len(read[1]) != len(links):
+        raise SourceChanged
+    return read[1]
 
 
 def _reopened(message: StoredMessage) -> StoredMessage:

@@ -18,9 +18,10 @@ from memoryd_server import limits
 from memoryd_server.engine import pairing
 from memoryd_server.engine.changes import StaleRead, removing
 from memoryd_server.engine.errors import RequestError, session_not_found
-from memoryd_server.engine.summary_links import numbers, without
+from memoryd_server.engine.summary_links import numbers, voided, without
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import (
+    NO_FOLDING,
     Covered,
     Event,
     EventKind,
@@ -201,7 +202,7 @@ def plan_commit(
         epoch=record.epoch + 1,
         summaries=chain[-limits.MAX_SUMMARIES :],
         last_summary=number,
-        folding=Folding(),
+        folding=NO_FOLDING,
         open=encode_open(OpenState(kept_calls, kept_groups)) if closed.groups else record.open,
         open_call_count=record.open_call_count - sum(len(call.indexes) for call in closed.calls),
     )
@@ -277,7 +278,7 @@ def plan_fail(
 def plan_release(record: Record | None, key: SessionKey, lease: str) -> tuple[Change | None, None]:
     """Plans to give a lease up as if it had never been taken. Raises: LeaseVoid."""
     record = _leased(record, lease)
-    folding = Folding(wanted=record.folding.wanted, attempts=record.folding.attempts, failure=record.folding.failure)
+    folding = voided(record.folding)
     return Change(key, record, replace(record, version=record.version + 1, folding=folding)), None
 
 

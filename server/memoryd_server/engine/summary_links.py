@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from memoryd_server.engine.errors import Reason, RequestError
-from memoryd_server.stores.records import Covered, Folding, Record, SummaryLink
+from memoryd_server.stores.records import NO_FOLDING, Covered, Folding, Record, SummaryLink
 
 NOTHING_COVERED = Covered()
 
@@ -58,12 +55,12 @@ def numbers(links: Sequence[SummaryLink]) -> tuple[int, ...]:
     return tuple(link.number for link in links)
 
 
-def voided(folding: Folding, **changes: Any) -> Folding:
-    """The state of a fold whose lease is void: what was read for it is no longer so."""
-    return msgspec.structs.replace(
-        Folding(wanted=folding.wanted, attempts=folding.attempts, failure=folding.failure, held_at=folding.held_at),
-        **changes,
-    )
+def voided(folding: Folding) -> Folding:
+    """The state of a fold whose lease is void or given up: what was read for it may no longer be so."""
+    if not folding.lease:
+        return folding
+    left = Folding(wanted=folding.wanted, attempts=folding.attempts, failure=folding.failure, held_at=folding.held_at)
+    return NO_FOLDING if left == NO_FOLDING else left
 
 
 def after_append(folding: Folding, answered: Sequence[int]) -> Folding:

@@ -232,6 +232,10 @@ class Folding(msgspec.Struct, frozen=True, omit_defaults=True):
     """The session's last seq when a summary was taken back: nothing is folded before the next append; 0 for none."""
 
 
+NO_FOLDING: Final = Folding()
+"""Nothing goes on. Always this object: a record that holds it is encoded without it."""
+
+
 class Redaction(msgspec.Struct, frozen=True, array_like=True):
     """The trace of a message whose content was taken away on request."""
 
@@ -306,7 +310,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """The newest summaries, oldest first; at most `limits.MAX_SUMMARIES`. Exactly these are stored."""
     last_summary: int = 0
     """The number of the newest summary that there ever was in this life."""
-    folding: Folding = Folding()
+    folding: Folding = NO_FOLDING
 
     @property
     def newest_seq(self) -> int:

@@ -505,7 +505,7 @@ class TestSummaries:
             lambda: append(folded, *long_talk(3, start=9)),
             lambda: loading.load(folded, WindowRequest(KEY)),
             take_back,
-            lambda: redacting.redact(folded, KEY, "", seq=9, id_=None),
+            lambda: redacting.redact(folded, KEY, "", seq=12, id_=None),
             lambda: loading.load(folded, WindowRequest(KEY)),
             lambda: rewinding.rewind(folded, KEY, 11),
             lambda: histories.clear(folded, KEY),

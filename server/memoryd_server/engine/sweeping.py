@@ -1,7 +1,8 @@
 """Background work on a store: ends sessions whose time is over, and deletes what was taken away (design section 5).
 
 One server at a time does it, by a lease in the store. It is done in small batches, and is idempotent: what was begun by
-a server that died is taken up by the next. Whatever fails at one session stops nothing else.
+a server that died is taken up by the next. Whatever fails at one session stops nothing else. A store that is away is
+told once, and once that it is back.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Final
 from memoryd_server import limits
 from memoryd_server.engine import changes
 from memoryd_server.engine.clock import RESYNC_SECONDS
+from memoryd_server.engine.outages import Outage
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.stores.base import Deleted, Due
+from memoryd_server.stores.base import Deleted, Due, StoreUnavailable
 from memoryd_server.stores.records import RemovedRange, SessionKey
 
 INTERVAL_SECONDS: Final = 5.0
@@ -38,15 +40,28 @@ class Sweeper:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._holder = secrets.token_hex(8)
+        self._outage = Outage(runtime.name, "do all that is due")
+        self._is_away = False
+        """Whether the store did not answer at something of this round."""
 
     async def run_for_ever(self) -> None:
         """The background task of a server. Ends by cancellation only."""
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            try:
-                await self.sweep()
-            except Exception:
-                self._failed("could not look for what is due")
+            await self.try_to_sweep()
+
+    async def try_to_sweep(self) -> None:
+        """One round, if no other server is at it. What fails is logged, and a matter of the next round."""
+        self._is_away = False
+        try:
+            await self.sweep()
+        except StoreUnavailable as error:
+            self._stays_away(error)
+        except Exception:
+            self._failed("could not look for what is due")
+        else:
+            if not self._is_away:
+                self._outage.end()
 
     async def sweep(self) -> bool:
         """One round, if no other server is at it. Returns: whether it was this one's. Raises: StoreUnavailable."""
@@ -77,12 +92,19 @@ class Sweeper:
             for key in page.keys:
                 try:
                     done += await work(key)
+                except StoreUnavailable as error:  # Perhaps of this session alone.
+                    self._stays_away(error)
                 except Exception:
                     self._failed("could not work at a session that is due")
             after = page.after
             if not after:
                 break
         return done
+
+    def _stays_away(self, error: StoreUnavailable) -> None:
+        self._runtime.instruments.sweep_failed()
+        self._is_away = True
+        self._outage.begin(error)
 
     def _failed(self, what: str) -> None:
         self._runtime.instruments.sweep_failed()
@@ -118,9 +140,14 @@ class Sweeper:
 
 async def follow_store_clock(runtime: Runtime) -> None:
     """Sets a store's clock anew now and then: a background task. Ends by cancellation only."""
+    outage = Outage(runtime.name, "ask for the time")
     while True:
         await asyncio.sleep(RESYNC_SECONDS)
         try:
             await runtime.clock.sync()
+        except StoreUnavailable as error:
+            outage.begin(error)
         except Exception:
-            _log.warning("could not ask store %s for its time; its clock goes on as it was", runtime.name)
+            _log.exception("could not ask store %s for its time; its clock goes on as it was", runtime.name)
+        else:
+            outage.end()

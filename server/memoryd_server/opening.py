@@ -9,6 +9,7 @@ import structlog
 
 from memoryd_server.config import ConfiguredStore, SettingsError, mask_url
 from memoryd_server.engine.folder import Summarizers
+from memoryd_server.engine.outages import without_repetition
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.stores.base import Store, StoreInfo, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.measured import measure
@@ -26,13 +27,16 @@ async def open_store(
     defaults: Defaults,
     metrics: Metrics | None = None,
     summarizers: Summarizers | None = None,
+    *,
+    answer_seconds: float | None = None,
 ) -> Runtime:
-    """Opens a store. What it does is counted in `metrics`; `summarizers` are those of the server.
+    """Opens a store. What it does is counted in `metrics`; `summarizers` are those of the server; `answer_seconds`: see
+    `create_store`.
 
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
     try:
-        store = create_store(name, configured.type, configured.url)
+        store = create_store(name, configured.type, configured.url, answer_seconds=answer_seconds)
     except StoreMisconfigured as error:
         raise SettingsError(f"{error}{configured.origin(name)}") from error
     try:
@@ -40,10 +44,7 @@ async def open_store(
     except StoreMisconfigured as error:
         raise SettingsError(f"Store {name!r}: {error}{configured.origin(name)}") from error
     except StoreUnavailable as error:
-        raise StoreUnavailable(
-            f"store {name!r} ({mask_url(configured.url)}) does not answer: {error} To go on, start the database "
-            f"first, or correct its URL.{configured.origin(name)}"
-        ) from error
+        raise _does_not_answer(name, configured, error) from error
     _log.info("store opened", type=info.type, url=mask_url(configured.url))
     if not info.durable:
         reasons = [capability.reason for capability in info.capabilities if capability.name == "durable"]
@@ -51,6 +52,17 @@ async def open_store(
     runtime = _runtime(name, store, info, defaults, metrics, summarizers or Summarizers())
     await runtime.clock.sync()
     return runtime
+
+
+def _does_not_answer(name: str, configured: ConfiguredStore, error: StoreUnavailable) -> StoreUnavailable:
+    why = without_repetition(str(error))
+    cause, goes_on, _ = why.partition("If it goes on, ")
+    # What else a store advises says more than this.
+    if goes_on or str(error).endswith("Repeat the call."):
+        why = f"{cause.strip()} To go on, start the database first, or correct its URL."
+    return StoreUnavailable(
+        f"store {name!r} ({mask_url(configured.url)}) does not answer: {why}{configured.origin(name)}"
+    )
 
 
 def _runtime(

@@ -86,7 +86,14 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         ),
         (None, "redis://u:pw@host:port", ["a port in it is no number", "must look like redis://"]),
         (None, "redis://u:pw@x@host", ["more than one @", "must look like redis://"]),
-        (None, "redis://u:pw@host/db", ["option db must be a number", "must look like redis://"]),
+        (None, "redis://u:pw@host/db", ["not the number of a database", "must look like redis://"]),
+        (None, "redis://u:pw@host?db=x", ["option db must be a number", "must look like redis://"]),
+        (None, "redis:127.0.0.1", ["has no // behind redis:", "must look like redis://"]),
+        (None, "redis::pw@127.0.0.1", ["has no // behind redis:", "must look like redis://"]),
+        (None, "rediss:/u:pw@127.0.0.1", ["has no // behind rediss:", "must look like redis://"]),
+        (None, "mongodb:u:pw@host/db", ["has no // behind mongodb:", "must look like mongodb://"]),
+        (None, "postgresql:u:pw@host/db", ["has no // behind postgresql:", "must look like postgresql://"]),
+        (None, "mysql:/u:pw@host/db", ["has no // behind mysql:", "must look like mysql://"]),
         (None, "redis://[host", ["cannot be read", "must look like redis://"]),
         (None, "redis://u:pw@host?retries=3", ["unknown option 'retries'", "prefix, db, username"]),
         (None, "redis://u:pw@host?timeout=0", ["option timeout must be a number from 0.1"]),
@@ -95,6 +102,8 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         (None, "redis://u:pw@host?ssl_ca_certs=ca.pem", ["ssl_ca_certs is for TLS", "begin the URL with rediss:"]),
         (None, "rediss://u:pw@host?ssl_check_hostname=maybe", ["ssl_check_hostname must be true or false"]),
         (None, "mongodb+srv://host", ["names no database"]),
+        (None, "mongodb://u:pw@host/db?timeout=60", ["option timeout=60", "from 0.1 to 20", "leave it out for 5"]),
+        (None, "mongodb://u:pw@host/db?timeout=soon", ["option timeout=soon", "how many seconds"]),
         ("in_memory", "sqlite:///memoryd.db", ["type is in_memory", "begins with sqlite:", "looks like memory://"]),
         ("sqlite", "memory://", ["type is sqlite", "begins with memory:", "looks like sqlite:////"]),
         (
@@ -107,7 +116,7 @@ def test_a_type_and_a_url_make_a_store(type_: str | None, url: str | None, expec
         ("sqlite", "sqlite:///:memory:", ["names no file"]),
         ("sqlite", "sqlite:///file:a?mode=memory&uri=true", ["names no file"]),
         ("sqlite", "sqlite://memoryd.db", ["names no file", "four slashes"]),
-        ("sqlite", "sqlite:memoryd.db", ["cannot be read", "must look like sqlite:////"]),
+        ("sqlite", "sqlite:memoryd.db", ["has no // behind sqlite:", "must look like sqlite:////"]),
     ],
 )
 def test_anything_else_is_refused_with_what_to_do(type_: str | None, url: str | None, texts: list[str]) -> None:

@@ -42,7 +42,7 @@ _DATABASE_OPTIONS: Final = frozenset({"database", "dbname"})
 _DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
 
 
-def create_store(name: str, type: str | None, url: str | None) -> Store:
+def create_store(name: str, type: str | None, url: str | None, *, answer_seconds: float | None = None) -> Store:
     """The store that settings describe; it is yet to be opened.
 
     Args:
@@ -52,16 +52,17 @@ def create_store(name: str, type: str | None, url: str | None) -> Store:
             database on PostgreSQL (`postgresql://`, with the options of libpq), or on MySQL or MariaDB (`mysql://`);
             Redis (`redis://`, `rediss://` with TLS; for a cluster, some of its nodes with commas between). A store of
             the type `in_memory` needs none.
+        answer_seconds: How long the database may take to answer, where its type and not its URL leaves that open.
 
     Raises: StoreMisconfigured with a text that says what to set or to install.
     """
     try:
-        return _create_store(type or None, url or None, name)
+        return _create_store(type or None, url or None, name, answer_seconds)
     except StoreMisconfigured as error:
         raise StoreMisconfigured(f"Store {name!r}: {error}") from error.__cause__
 
 
-def _create_store(type_: str | None, url: str | None, name: str) -> Store:
+def _create_store(type_: str | None, url: str | None, name: str, answer_seconds: float | None) -> Store:
     if type_ is not None and type_ not in TYPES:
         if type_ in _TYPE_OF_SCHEME:
             raise StoreMisconfigured(f"there is no type {type_!r}. Its type is {_TYPE_OF_SCHEME[type_]}.")
@@ -88,10 +89,12 @@ def _create_store(type_: str | None, url: str | None, name: str) -> Store:
                 f"its type is {type_}, but its URL begins with {scheme}:, which is for {type_of_url}. Change one of "
                 f"them; a URL for {type_} looks like {_EXAMPLES[type_]}."
             )
+        if type_of_url != "in_memory" and not rest.startswith("//"):
+            raise StoreMisconfigured(f"its URL has no // behind {scheme}:. It must look like {_EXAMPLES[type_of_url]}.")
         if type_of_url == "redis":
-            return _create_redis_store(f"{scheme}:{rest}", driver)
+            return _create_redis_store(f"{scheme}:{rest}", driver, answer_seconds)
         if type_of_url == "mongodb":
-            return _create_mongodb_store(f"{scheme}:{rest}", driver)
+            return _create_mongodb_store(f"{scheme}:{rest}", driver, answer_seconds)
         if type_of_url != "in_memory":
             return _create_sql_store(type_of_url, f"{scheme}:{rest}", driver)
     return InMemoryStore()
@@ -155,7 +158,7 @@ def _create_sqlite_store(url: URL) -> Store:
     return SQLiteStore(url)
 
 
-def _create_redis_store(url: str, suffix: str) -> Store:
+def _create_redis_store(url: str, suffix: str, answer_seconds: float | None) -> Store:
     if suffix:
         raise StoreMisconfigured(
             f"there is no URL scheme with {suffix!r}: it is redis, or rediss for TLS. It must look like "
@@ -167,16 +170,16 @@ def _create_redis_store(url: str, suffix: str) -> Store:
             "'memoryd-server[redis]'."
         )
     from memoryd_server.stores.redis.store import RedisStore
-    from memoryd_server.stores.redis.url import URLError, read_url
+    from memoryd_server.stores.redis.url import ANSWER_SECONDS, URLError, read_url
 
     try:
-        target = read_url(url)
+        target = read_url(url, answer_seconds or ANSWER_SECONDS)
     except URLError as error:
         raise StoreMisconfigured(f"its URL cannot be used: {error}. It must look like {_EXAMPLES['redis']}.") from error
     return RedisStore(target)
 
 
-def _create_mongodb_store(url: str, suffix: str) -> Store:
+def _create_mongodb_store(url: str, suffix: str, answer_seconds: float | None) -> Store:
     if suffix not in ("", "srv"):
         raise StoreMisconfigured(
             f"there is no URL scheme 'mongodb+{suffix}': it is mongodb, or mongodb+srv where DNS names the servers. It "
@@ -187,10 +190,10 @@ def _create_mongodb_store(url: str, suffix: str) -> Store:
             "its driver motor is not installed: install the extra memoryd-server[mongodb], for example with pip "
             "install 'memoryd-server[mongodb]'."
         )
-    from memoryd_server.stores.mongodb.location import locate
+    from memoryd_server.stores.mongodb.location import ANSWER_SECONDS, locate
     from memoryd_server.stores.mongodb.store import MongoDBStore
 
-    return MongoDBStore(locate(url))
+    return MongoDBStore(locate(url, answer_seconds or ANSWER_SECONDS))
 
 
 def _unknown(problem: str) -> StoreMisconfigured:

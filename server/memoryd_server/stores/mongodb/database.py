@@ -22,9 +22,6 @@ from memoryd_server.stores.mongodb.location import Location
 CONNECTIONS: Final = 10
 """The most connections that a server has to its database, as on the other database servers."""
 
-ANSWER_SECONDS: Final = 5.0
-"""How long a command waits for the database, a connection included, before it is given up."""
-
 CONNECT_SECONDS: Final = 2.0
 """How long a connection may take."""
 
@@ -71,8 +68,8 @@ class Database:
             maxPoolSize=CONNECTIONS,
             serverSelectionTimeoutMS=int(SELECT_SECONDS * 1000),
             connectTimeoutMS=int(CONNECT_SECONDS * 1000),
-            # Behind ANSWER_SECONDS, which Motor's threads do not hear of.
-            socketTimeoutMS=int(ANSWER_SECONDS * 1000),
+            # Behind our own time, which Motor's threads do not hear of.
+            socketTimeoutMS=int(location.answer_seconds * 1000),
             # A compare-and-set that is repeated is refused for what it made itself.
             retryWrites=False,
             retryReads=True,
@@ -90,6 +87,7 @@ class Database:
             ),
         )
         self._prefix = location.prefix
+        self._answer_seconds = location.answer_seconds
         self._lanes = asyncio.Semaphore(CONNECTIONS)
         self._under_way: set[asyncio.Future[Any]] = set()
         self._waiting = 0
@@ -209,7 +207,7 @@ class Database:
         try:
             if self._closed:
                 raise InvalidOperation
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._answer_seconds):
                 self._waiting += 1
                 try:
                     await self._lanes.acquire()
@@ -222,7 +220,7 @@ class Database:
         except DuplicateKeyError:
             raise
         except FAILURES as error:
-            problem = unavailable(error, ANSWER_SECONDS)
+            problem = unavailable(error, self._answer_seconds)
             if problem is None:
                 raise
             raise problem from error

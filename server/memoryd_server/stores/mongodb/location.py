@@ -18,6 +18,14 @@ DRIVERS: Final = ("motor", "pymongo")
 
 DRIVER: Final = "driver"
 COLLECTION_PREFIX: Final = "collection_prefix"
+TIMEOUT: Final = "timeout"
+
+ANSWER_SECONDS: Final = 5.0
+"""How long a command waits for the database, a connection included, before it is given up, unless the URL says more."""
+
+LONGEST_ANSWER_SECONDS: Final = 20.0
+"""The most that the URL may say: what a command brings, and what helps it, must be there before purges begin (see
+`redo.HELP_SECONDS`)."""
 
 _MAJORITY: Final = "majority"
 _NOT_IN_NAMES: Final = frozenset(' /\\."$*<>:|?\0')
@@ -43,18 +51,22 @@ class Location:
     """Of the names of the collections."""
     driver: str
     """One of DRIVERS."""
+    answer_seconds: float
+    """How long a command waits for the database."""
     risk: str
     """Why what is acknowledged may be lost, as the URL wants it, and what to do about it; "" when it may not."""
 
 
-def locate(url: str) -> Location:
+def locate(url: str, answer_seconds: float = ANSWER_SECONDS) -> Location:
     """Reads the URL of a store, whose host and credentials are the driver's to read.
+
+    `answer_seconds`: how long a command waits where the URL does not say it.
 
     Raises: StoreMisconfigured when it names no database, or wants what memoryd cannot do with.
     """
     place, _, query = url.partition("?")
     options = [option for option in query.replace(";", "&").split("&") if option]
-    own = {DRIVER: DRIVERS[0], COLLECTION_PREFIX: DEFAULT_PREFIX}
+    own = {DRIVER: DRIVERS[0], COLLECTION_PREFIX: DEFAULT_PREFIX, TIMEOUT: str(answer_seconds)}
     lent: dict[str, str] = {}
     left = []
     for option in options:
@@ -82,6 +94,7 @@ def locate(url: str) -> Location:
         database=name,
         prefix=own[COLLECTION_PREFIX],
         driver=own[DRIVER],
+        answer_seconds=_seconds(own[TIMEOUT]),
         risk=_risk(lent),
     )
 
@@ -106,6 +119,19 @@ def _check(own: dict[str, str], lent: dict[str, str]) -> None:
             )
     if lent.get("w") == "0":
         raise StoreMisconfigured("its URL has the option w=0, by which nobody learns what was written. Leave it out.")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= LONGEST_ANSWER_SECONDS:
+        raise StoreMisconfigured(
+            f"its URL has the option timeout={text}. It is how many seconds a command waits for the database: from 0.1 "
+            f"to {LONGEST_ANSWER_SECONDS:g}, or leave it out for {ANSWER_SECONDS:g}."
+        )
+    return seconds
 
 
 def _check_of_driver(option: str) -> None:

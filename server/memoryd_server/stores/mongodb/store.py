@@ -30,7 +30,7 @@ from memoryd_server.stores.base import (
 from memoryd_server.stores.mongodb.agents import Agents
 from memoryd_server.stores.mongodb.clock import STEP, Clock
 from memoryd_server.stores.mongodb.commits import Commits
-from memoryd_server.stores.mongodb.database import ANSWER_SECONDS, CONNECTIONS, Database
+from memoryd_server.stores.mongodb.database import CONNECTIONS, Database
 from memoryd_server.stores.mongodb.errors import unopenable
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.loads import Loads
@@ -81,7 +81,7 @@ class MongoDBStore(Store):
         except BaseException as error:
             await self.close()
             cause = error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error
-            problem = unopenable(cause, self._location.database, ANSWER_SECONDS)
+            problem = unopenable(cause, self._location.database, self._location.answer_seconds)
             if problem is None:
                 raise
             raise problem from error

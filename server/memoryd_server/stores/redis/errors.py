@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 from typing import Final
 
@@ -39,6 +40,13 @@ _ADVICE: Final = {
 }
 """What to do about the errors that come from outside, by their code. Every other is a fault of ours."""
 
+_NEEDLESS_PASSWORD: Final = ("without any password configured", "no password is set")
+"""What servers say of a password that nobody set, at the front of which is no code but ERR."""
+_NO_PASSWORD: Final = (
+    "Redis has no password, and the store's URL gives one. Leave the password out of the URL, or set one with the "
+    "server's setting `requirepass`."
+)
+
 _LASTING: Final = frozenset({"CROSSSLOT", "NOAUTH", "NOPERM", "WRONGPASS"})
 """What no repeated opening heals."""
 
@@ -72,6 +80,11 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
+def is_of_needless_password(error: BaseException) -> bool:
+    """Whether the server refused a password since it has none."""
+    return isinstance(error, exceptions.AuthenticationError) and any(text in str(error) for text in _NEEDLESS_PASSWORD)
+
+
 def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None:
     """What a failed call raises; None for a fault of ours, which is to surface as it is.
 
@@ -82,6 +95,8 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
             f"The database did not answer within {silence:g} seconds. Repeat the call; if it goes on, look at its "
             "server."
         )
+    if is_of_needless_password(error):
+        return StoreUnavailable(_NO_PASSWORD)
     code = code_of(error)
     if code in _ADVICE:
         # Not the server's own text, which may name users and keys.
@@ -91,12 +106,17 @@ def unavailable(error: BaseException, silence: float) -> StoreUnavailable | None
 
 def unopenable(error: BaseException, database: str, silence: float) -> StoreUnavailable | StoreMisconfigured | None:
     """What a failed opening raises: StoreMisconfigured when something must be done before it can succeed."""
-    refusal = error if isinstance(error, ssl.SSLError) else error.__context__
+    refusal = error if isinstance(error, OSError) else error.__context__
     if isinstance(refusal, ssl.SSLError):
         return StoreMisconfigured(
             f"{database}: TLS with the database failed: {refusal}. Check ssl_ca_certs, ssl_certfile and ssl_keyfile of "
             "the store's URL, and that its host is the one that the server's certificate names; without TLS, a URL "
             "begins with redis:."
+        )
+    if isinstance(refusal, socket.gaierror):
+        return StoreUnavailable(
+            f"The host of the store's URL has no address ({refusal.strerror}). Correct the URL, or look at the name "
+            "server."
         )
     if any(text in str(error) for text in _NO_DATABASE):
         return StoreMisconfigured(
@@ -105,7 +125,6 @@ def unopenable(error: BaseException, database: str, silence: float) -> StoreUnav
             "prefix keeps several stores apart."
         )
     problem = unavailable(error, silence)
-    if problem is None:
-        return None
-    text = f"{database}: {problem}"
-    return StoreMisconfigured(text) if code_of(error) in _LASTING else StoreUnavailable(text)
+    if problem is not None and (code_of(error) in _LASTING or is_of_needless_password(error)):
+        return StoreMisconfigured(f"{database}: {problem}")
+    return problem

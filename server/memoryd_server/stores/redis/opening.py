@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from typing import Any, Final
 
-from redis.exceptions import ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from memoryd_server.stores.base import StoreMisconfigured
 from memoryd_server.stores.redis import durability
@@ -13,10 +16,18 @@ from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.errors import FAILURES
 from memoryd_server.stores.redis.nodes import Node, Nodes, SingleServer
 from memoryd_server.stores.redis.scripts import Value
-from memoryd_server.stores.redis.url import Target, tls_context
+from memoryd_server.stores.redis.url import Address, Target, tls_context
 
 OLDEST_VERSION: Final = (6, 2)
 """ZRANGE by bytes, by which everything is walked, came with it."""
+
+PROBE_SECONDS: Final = 1.0
+"""How long a server that failed may take to tell which protocol it speaks."""
+
+_UNREACHED: Final = (ConnectionRefusedError, socket.gaierror)
+"""Failures with which nobody answered."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What TLS says of an answer that is none of TLS, by the version of OpenSSL."""
 
 _TOLD_BY_INFO: Final = {"appendonly": "aof_enabled", "maxmemory-policy": "maxmemory_policy"}
 """Where servers that hide their settings tell of some."""
@@ -52,14 +63,65 @@ async def _first_that_answers(target: Target, tls: ssl.SSLContext | None) -> tup
     for address in target.addresses:
         try:
             return nodes, await _info(nodes.node(address))
-        except FAILURES:
+        except FAILURES as error:
             if address == target.addresses[-1]:
                 await nodes.close()
+                await check_protocol(target, address, error)
                 raise
         except BaseException:
             await nodes.close()
             raise
     raise AssertionError
+
+
+async def check_protocol(target: Target, address: Address, error: BaseException) -> None:
+    """Raises: StoreMisconfigured, when a server could be reached and failed like this since it speaks otherwise."""
+    causes = (error, error.__cause__, error.__context__)
+    if isinstance(error, AuthenticationError) or any(isinstance(cause, _UNREACHED) for cause in causes):
+        return
+    where = f"{target.name}: the server at port {address.port}"
+    if target.tls is None:
+        if await _speaks_tls(address):
+            raise StoreMisconfigured(f"{where} speaks TLS. Begin the URL with rediss:, or give the port without TLS.")
+    elif await _speaks_plainly(address):
+        raise StoreMisconfigured(f"{where} speaks no TLS. Begin the URL with redis:, or give the port with TLS.")
+    if any(getattr(cause, "reason", None) in _NO_TLS for cause in causes):
+        raise StoreMisconfigured(f"{where} speaks no TLS, and is no Redis. Correct the host and the port of the URL.")
+    if isinstance(error, InvalidResponse):
+        raise StoreMisconfigured(f"{where} is no Redis: it speaks otherwise. Correct the host and the port of the URL.")
+    if target.tls is not None and "ssl_certfile" not in target.tls and isinstance(error, RedisConnectionError):
+        raise StoreMisconfigured(
+            f"{where} ended the connection by TLS. If it asks its clients for certificates, give one with the options "
+            "ssl_certfile and ssl_keyfile of the URL; else look at its log."
+        )
+
+
+async def _speaks_plainly(address: Address) -> bool:
+    """Whether a Redis answers without TLS. Tells it no secret."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                writer.write(b"PING\r\n")
+                return await reader.read(1) in (b"+", b"-")
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def _speaks_tls(address: Address) -> bool:
+    """Whether a server can be talked to by TLS, whoever it is. Tells it nothing."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(*address, ssl=context)
+            writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
+    return True
 
 
 def check(target: Target, info: dict[str, str]) -> None:

@@ -59,8 +59,12 @@ class Target:
     """How many replicas must have a change before it is answered; None for 1 on a cluster, else none."""
 
 
-def read_url(url: str) -> Target:
-    """Reads `redis://user:password@host:port/database?options`, or `rediss:` for TLS. Raises: URLError."""
+def read_url(url: str, answer_seconds: float = ANSWER_SECONDS) -> Target:
+    """Reads `redis://user:password@host:port/database?options`, or `rediss:` for TLS. `answer_seconds`: how long a call
+    waits where the URL does not say it.
+
+    Raises: URLError.
+    """
     try:
         parsed = urlsplit(url)
     except ValueError as error:
@@ -79,16 +83,16 @@ def read_url(url: str) -> Target:
     tls: dict[str, str | bool] = {**tls_options}
     if "ssl_check_hostname" in tls_options:
         tls["ssl_check_hostname"] = _choice("ssl_check_hostname", tls_options["ssl_check_hostname"])
-    database = options.pop("db", parsed.path.strip("/"))
+    database = _database(options.pop("db", None), parsed.path.strip("/"))
     target = Target(
         name=masked(url),
         addresses=tuple(_address(host) for host in hosts.split(",")),
         login={name: value for name, value in login.items() if value},
         tls=MappingProxyType(tls) if is_tls else None,
-        database=_number("db", database or "0", int, 0),
+        database=database,
         prefix=options.pop("prefix", PREFIX),
         connections=_number("connections", options.pop("connections", str(CONNECTIONS)), int, 1),
-        answer_seconds=_number("timeout", options.pop("timeout", str(ANSWER_SECONDS)), float, 0.1),
+        answer_seconds=_number("timeout", options.pop("timeout", str(answer_seconds)), float, 0.1),
         replicas=_number("replicas", options.pop("replicas"), int, 0) if "replicas" in options else None,
     )
     if options:
@@ -128,6 +132,14 @@ def _address(text: str) -> Address:
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise URLError("a port in it is no number from 1 to 65535")
     return Address(unquote(host) or "localhost", int(port or PORT))
+
+
+def _database(option: str | None, path: str) -> int:
+    if option is not None:
+        return _number("db", option or "0", int, 0)
+    if path and not (path.isascii() and path.isdigit()):
+        raise URLError("what stands behind its host and a slash is not the number of a database, such as 0")
+    return int(path or "0")
 
 
 def _number(name: str, text: str, kind: Callable[[str], float], least: float) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 import typer
+from typer.core import TyperGroup, TyperOption
 
 from memoryd_server import limits
+from memoryd_server.cli import app
 from memoryd_server.cli.options import duration
+from tests.cli.commands import Here
 
 
 @pytest.mark.parametrize(
@@ -39,3 +43,39 @@ def test_what_is_no_time_says_what_one_is(text: str) -> None:
 def test_a_time_beyond_what_a_session_can_live_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="1 second to 100 years"):
         duration(text)
+
+
+def options_of_one_value() -> Iterator[tuple[list[str], str]]:
+    """The options of all commands that take one value, each with the words that lead to its command."""
+
+    def walk(group: TyperGroup, words: list[str]) -> Iterator[tuple[list[str], str]]:
+        for name, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                yield from walk(command, [*words, name])
+            for option in command.params:
+                if isinstance(option, TyperOption) and not option.multiple and not option.is_flag:
+                    yield [*words, name], option.opts[0]
+
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    return walk(root, [])
+
+
+@pytest.mark.parametrize(("words", "option"), [*options_of_one_value()], ids=str)
+def test_an_option_of_one_value_that_is_given_twice_is_refused(here: Here, words: list[str], option: str) -> None:
+    """None of the values is dropped silently, whatever the command."""
+    done = here.memoryd(*words, option, "1", option, "1")
+    assert done.returncode == 2
+    told = " ".join(done.stderr.replace("│", "").split())
+    assert f"'{option}'" in told
+    assert "it is given more than once" in told
+
+
+def test_help_is_given_whatever_else_is_asked(here: Here) -> None:
+    done = here.memoryd("copy", "--from", "a", "--from", "b", "--help")
+    assert done.returncode == 0
+    assert "Copy sessions" in done.stdout
+
+
+def test_a_flag_may_be_repeated(here: Here) -> None:
+    assert here.memoryd("stores", "--json", "--json", "--address", "127.0.0.1:1").returncode == 1

@@ -32,6 +32,7 @@ COMMANDS = ("serve", "demo", "config", "import", "stores", "sessions", "history"
         (["--store", "main"], "--store main: write NAME=URL"),
         (["--store", "Main=memory://"], "'Main' is no store name"),
         (["--store", "a=memory://", "--store", "b=memory://"], "--default-store"),
+        (["--store", "a=memory://", "--store", "a=sqlite:///b.db"], "--store names 'a' twice"),
         (["--default-store", "x"], "there is no store 'x'"),
         (["--config", "/nowhere/memoryd.toml"], "/nowhere/memoryd.toml cannot be read"),
         (["--data-dir", "/dev/null/x"], "data_dir: the directory /dev/null/x cannot be made"),

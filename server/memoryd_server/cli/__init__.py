@@ -8,6 +8,7 @@ import typer
 
 from memoryd_server.cli import changing, copying, demo, importing, serving, tokens, viewing
 from memoryd_server.cli.options import NO_VALUE
+from memoryd_server.cli.strict_options import StrictCommand
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
 
 app = typer.Typer(
@@ -40,21 +41,21 @@ def _memoryd(
     pass
 
 
-app.command("serve")(serving.serve)
-app.command("demo")(demo.demo)
-app.command("config")(serving.config)
+app.command("serve", cls=StrictCommand)(serving.serve)
+app.command("demo", cls=StrictCommand)(demo.demo)
+app.command("config", cls=StrictCommand)(serving.config)
 app.add_typer(tokens.commands, name="token")
-app.command("import")(importing.import_)
-app.command("copy")(copying.copy)
-app.command("stores")(viewing.stores)
-app.command("sessions")(viewing.sessions)
-app.command("history")(viewing.history)
-app.command("window")(viewing.window)
-app.command("watch")(viewing.watch)
-app.command("fork")(changing.fork)
-app.command("rewind")(changing.rewind)
-app.command("redact")(changing.redact)
-app.command("erase")(changing.erase)
+app.command("import", cls=StrictCommand)(importing.import_)
+app.command("copy", cls=StrictCommand)(copying.copy)
+app.command("stores", cls=StrictCommand)(viewing.stores)
+app.command("sessions", cls=StrictCommand)(viewing.sessions)
+app.command("history", cls=StrictCommand)(viewing.history)
+app.command("window", cls=StrictCommand)(viewing.window)
+app.command("watch", cls=StrictCommand)(viewing.watch)
+app.command("fork", cls=StrictCommand)(changing.fork)
+app.command("rewind", cls=StrictCommand)(changing.rewind)
+app.command("redact", cls=StrictCommand)(changing.redact)
+app.command("erase", cls=StrictCommand)(changing.erase)
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ class _Flags:
     def of(cls, config_file: Path | None, store: list[str] | None, **given: object) -> "_Flags":
         overrides = {name: value for name, value in given.items() if value is not None}
         if store:
-            overrides["stores"] = dict(map(_named_store, store))
+            overrides["stores"] = _named_stores(store)
         return cls(overrides, config_file)
 
     def load(self) -> "Settings":
@@ -95,6 +95,16 @@ class _Flags:
             return load_settings(self.overrides, self.config_file)
         except SettingsError as error:
             raise Failure(f"a setting is wrong.\n{error}", status=WRONG_SETTING) from error
+
+
+def _named_stores(texts: list[str]) -> dict[str, dict[str, str]]:
+    """The URLs of stores by name. Raises: Failure."""
+    stores: dict[str, dict[str, str]] = {}
+    for name, store in map(_named_store, texts):
+        if name in stores:
+            raise Failure(f"--store names {one_line(name)!r} twice: a store has one URL", status=WRONG_SETTING)
+        stores[name] = store
+    return stores
 
 
 def _named_store(text: str) -> tuple[str, dict[str, str]]:

@@ -12,6 +12,7 @@ import typer
 
 from memoryd_server.cli.options import AsJson
 from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.strict_options import StrictCommand
 from memoryd_server.cli.terminal import Failure, err, out, tell
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _token() -> None:
     """
 
 
-@commands.command("create")
+@commands.command("create", cls=StrictCommand)
 def create(
     file: File,
     tenant: Annotated[
@@ -103,7 +104,7 @@ def _for_the_owner(path: Path) -> Iterator[TextIO]:
         raise
 
 
-@commands.command("list")
+@commands.command("list", cls=StrictCommand)
 def list_(file: File, as_json: AsJson = False) -> None:
     """List the tokens of the file: ids, tenants, names and times, never the tokens themselves.
 
@@ -135,7 +136,7 @@ def _print(entries: "Sequence[TokenEntry]") -> None:
     out().print(table)
 
 
-@commands.command("revoke")
+@commands.command("revoke", cls=StrictCommand)
 def revoke(
     token: Annotated[
         str, typer.Argument(metavar="TOKEN", help="The token's id, or its name if only one has it.", show_default=False)

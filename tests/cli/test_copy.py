@@ -57,7 +57,7 @@ def copied(source: str, target: str, *arguments: str) -> str:
     """Copies, after which all must be the same. Returns: what was said."""
     done = copy(source, target, *arguments)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("\nAll are the same in both stores.\n")
+    assert done.stdout.endswith("All are the same in both stores.\n")
     return done.stdout
 
 
@@ -109,9 +109,7 @@ def test_there_and_back_all_is_the_same(start_server: StartServer, new_data: New
         talk_about_everything(client)
         expected = facts(client)
     told = copied(first, there)
-    assert re.match(
-        rf"{len(expected)} sessions with [\d,]+ messages: {len(expected)} copied, and all compared, in", told
-    )
+    assert re.match(rf"{len(expected)} sessions with [\d,]+ messages compared: {len(expected)} copied, in", told)
     copied(there, last)
     for url in (there, last):
         server = start_server("--store", f"default={url}")
@@ -169,7 +167,7 @@ def test_a_source_in_use_is_copied_again_when_it_is_not(start_server: StartServe
         changed.redact(seq=4)
         changed.append(user("more"))
         client.session(agent="assistant", id="long").clear()
-        assert "0 copied, 2 brought up to date, " in copied(source, target)
+        assert "messages compared: 2 brought up to date, " in copied(source, target)
         expected = facts(client)
     server = start_server("--store", f"default={target}")
     with MemoryClient(server.address) as client:
@@ -188,10 +186,10 @@ def test_what_differs_is_listed_and_the_status_says_so(start_server: StartServer
         client.session(agent="assistant", id="changed\x1b[2J\n").append(user("there"))
     done = copy(source, target)
     assert done.returncode == 1
-    assert done.stdout.startswith("2 sessions with 2 messages: 0 copied, 2 were there already, and all compared, in ")
+    assert done.stdout.startswith("2 sessions with 2 messages compared: 1 there already, 1 different, in ")
     assert "different: session 'changed" in done.stderr
     assert "it was changed in the target since it was copied" in done.stderr
-    assert done.stderr.endswith("memoryd: 1 is not the same in both stores, as listed.\n")
+    assert done.stderr.endswith("memoryd: 1 session is not the same in both stores, as listed.\n")
     assert "\x1b" not in done.stderr
     assert "'same'" not in done.stderr
 
@@ -203,10 +201,63 @@ def test_one_agent_or_one_user_alone_is_copied(start_server: StartServer, new_da
         for agent, user_id in (("a", "ada"), ("b", "ada"), ("b", "bob")):
             session = client.session(agent=agent, id=f"{agent} {user_id}")
             session.append(user("hi"), create=SessionSettings(user_id=user_id))
-    assert copied(source, target, "--agent", "b", "--user", "ada").startswith("1 session with 1 message: 1 copied")
-    assert copied(source, target, "--user", "ada").startswith("2 sessions with 2 messages: 1 copied, 1 were there")
-    assert copied(source, target, "--agent", "a", "-a", "b").startswith("3 sessions with 3 messages: 1 copied, 2 were")
-    assert copied(source, target, "--tenant", "nobody").startswith("0 sessions with 0 messages: 0 copied")
+    assert copied(source, target, "--agent", "b", "--user", "ada").startswith(
+        "1 session with 1 message compared: 1 copied, in"
+    )
+    told = copied(source, target, "--user", "ada")
+    assert told.startswith("2 sessions with 2 messages compared: 1 copied, 1 there already, in")
+    told = copied(source, target, "--agent", "a", "-a", "b")
+    assert told.startswith("3 sessions with 3 messages compared: 1 copied, 2 there already, in")
+
+
+class TestNamesThatMatchNothing:
+    """A typing error does not pass for a copy of nothing."""
+
+    @pytest.fixture
+    def source(self, start_server: StartServer, new_data: NewData) -> str:
+        source = new_data()
+        server = start_server("--store", f"default={source}")
+        with MemoryClient(server.address) as client:
+            for agent, user_id in (("a", "ada"), ("b", "bob")):
+                session = client.session(agent=agent, id="s")
+                session.append(user("hi"), create=SessionSettings(user_id=user_id))
+        return source
+
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            (["--agent", "nosuch"], "agent 'nosuch'"),
+            (["--user", "nosuch"], "user 'nosuch'"),
+            (["--tenant", "nosuch"], "tenant 'nosuch'"),
+            (["--tenant", "nosuch", "--agent", "A"], "tenant 'nosuch' and agent 'A'"),
+            (["--agent", "a", "--user", "bob"], "agent 'a' and user 'bob'"),
+        ],
+    )
+    def test_are_named_and_the_status_says_so(
+        self, source: str, new_data: NewData, here: Here, arguments: list[str], named: str
+    ) -> None:
+        target = new_data(name="there")
+        done = here.memoryd("copy", "--from", source, "--to", target, *arguments)
+        assert done.returncode == 3
+        assert f"nothing in the source matches {named}" in done.stderr.replace("\n", " ")
+        assert "nothing was copied" in done.stderr.replace("\n", " ")
+        assert "All are the same" not in done.stdout
+
+    def test_do_not_keep_the_others_back(self, source: str, new_data: NewData, here: Here) -> None:
+        done = here.memoryd(
+            "copy", "--from", source, "--to", new_data(name="there"), "--agent", "a", "--agent", "nosuch"
+        )
+        assert done.returncode == 3
+        assert done.stdout.startswith("1 session with 1 message compared: 1 copied, in")
+        assert "matches agent 'nosuch'" in done.stderr
+        assert "agent 'a'" not in done.stderr
+
+    def test_are_none_in_a_store_that_is_empty(self, start_server: StartServer, new_data: NewData, here: Here) -> None:
+        source = new_data()
+        start_server("--store", f"default={source}")
+        done = here.memoryd("copy", "--from", source, "--to", new_data(name="there"))
+        assert done.returncode == 0
+        assert done.stdout == "The source has no session.\nAll are the same in both stores.\n"
 
 
 def test_ctrl_c_ends_it_in_order_and_says_how_to_go_on(
@@ -235,7 +286,8 @@ def test_a_database_that_goes_away_ends_it_with_a_sentence(here: Here, new_data:
     done = here.memoryd("copy", "--from", source, "--to", unreachable)
     assert done.returncode == 1
     assert "does not answer" in done.stderr
-    assert "Nothing was copied." in done.stderr
+    assert "Repeat the call" not in done.stderr
+    assert "Nothing was copied. Repeat the command" in done.stderr
     assert "secret" not in done.stderr
 
 
@@ -262,6 +314,13 @@ def test_a_store_that_cannot_be_meant_is_told_with_what_to_do(
     assert told in done.stderr
     assert "secret" not in done.stderr
     assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_second_store_is_not_taken_for_the_first(here: Here, option: str) -> None:
+    done = here.memoryd("copy", "--from", "a", "--to", "b", option, "c")
+    assert done.returncode == 2
+    assert f"'{option}': it is given more than once" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--agent", "--user", "--tenant"])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from memoryd_server.engine import (
     copying,
     histories,
     loading,
+    pacing,
     redacting,
     rewinding,
     session_copying,
@@ -34,7 +36,17 @@ from memoryd_server.engine.incoming import IncomingMessage
 from memoryd_server.engine.loading import WindowRequest
 from memoryd_server.engine.policies import PolicyUpdate
 from memoryd_server.engine.runtime import Defaults, Runtime
-from memoryd_server.stores.base import Change, Committed, Lookup, Outcome, SessionQuery, StoreUnavailable
+from memoryd_server.stores.base import (
+    Change,
+    Committed,
+    Lookup,
+    LookupPage,
+    MessagePage,
+    MessageQuery,
+    Outcome,
+    SessionQuery,
+    StoreUnavailable,
+)
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.records import (
     OpenCalls,
@@ -73,6 +85,9 @@ class Witness:
     def comparing(self) -> None:
         self.steps.append("comparing")
 
+    def looking_again(self) -> None:
+        self.steps.append("looking again")
+
     def advanced(self) -> None:
         self.at_each_step()
 
@@ -94,7 +109,8 @@ async def differences(source: Runtime, target: Runtime) -> list[Difference]:
     """What a copy lists."""
     witness, tally = Witness(), Tally()
     await copying.copy(source, target, EVERYTHING, tally, witness)
-    assert tally.different == len(witness.differences)
+    assert tally.different + tally.failed + tally.agents == len(witness.differences)
+    assert tally.settled >= tally.sessions
     return witness.differences
 
 
@@ -265,13 +281,22 @@ async def test_one_that_fits_is_born_in_one_commit_with_others_and_a_longer_one_
     source: Runtime, target: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_copying, "PAGE", 100)
+    commits: list[int] = []
+    plain_commit = target.store.commit
+
+    async def commit(changes: Sequence[Change]) -> Sequence[Outcome]:
+        commits.append(len(changes))
+        return await plain_commit(changes)
+
+    monkeypatch.setattr(target.store, "commit", commit)
     for number in range(20):
         await append(source, *long_talk(2), key=KEY._replace(session_id=f"short {number}"))
     for start in range(0, 500, 100):
         await append(source, *long_talk(100, start))
     tally = await copied(source, target)
     assert (tally.sessions, tally.messages, tally.new, tally.written, tally.same) == (21, 540, 21, 540, 21)
-    assert target.committer.stats.commits < 21
+    assert sum(commits) == 21
+    assert max(commits) > 1
     await assert_same(source, target)
     assert tally.compared == tally.handled == 540
 
@@ -289,10 +314,12 @@ async def test_a_second_copy_passes_over_what_is_there(source: Runtime, target: 
     for number in range(5):
         await append(source, *long_talk(3), key=KEY._replace(session_id=f"{number}"))
     await copied(source, target)
-    commits = target.committer.stats.commits
+    before = [await all_reads(target, KEY._replace(session_id=f"{number}")) for number in range(5)]
+    versions = [(await histories.get_session(target, KEY._replace(session_id=f"{n}"))).version for n in range(5)]
     tally = await copied(source, target)
-    assert (tally.new, tally.updated, tally.written, tally.same) == (0, 0, 0, 5)
-    assert target.committer.stats.commits == commits
+    assert (tally.new, tally.updated, tally.known, tally.written, tally.same) == (0, 0, 5, 0, 5)
+    assert before == [await all_reads(target, KEY._replace(session_id=f"{number}")) for number in range(5)]
+    assert versions == [1] * 5
 
 
 async def test_a_second_copy_adds_what_came_since(source: Runtime, target: Runtime) -> None:
@@ -702,7 +729,7 @@ async def staging_count(runtime: Runtime) -> int:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is tried again by itself."""
-    monkeypatch.setattr(copying, "TRIES", 1)
+    monkeypatch.setattr(pacing, "TRIES", 1)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -833,7 +860,174 @@ async def test_sessions_that_are_born_or_move_while_others_are_copied_are_copied
     assert tally.sessions == 20
     for key in (*names, new):
         await assert_same(source, target, key)
-    assert witness.steps == ["copying", "comparing"]
+    assert witness.steps == ["copying", "comparing", "looking again"]
+
+
+class TestTally:
+    """Each session counts once, as what happened to it, however often it is looked at."""
+
+    async def test_of_every_kind(self, source: Runtime, target: Runtime) -> None:
+        names = [KEY._replace(session_id=name) for name in ("new", "updated", "known", "different", "other")]
+        for key in names[1:]:
+            await append(source, *long_talk(3), key=key)
+        await copied(source, target)
+        await append(source, *long_talk(3), key=names[0])
+        await append(source, *long_talk(2, 3), key=names[1])
+        await append(target, user("own"), key=names[3])
+        await append(target, *long_talk(1), key=names[4]._replace(session_id="another life"))
+        await append(source, *long_talk(1), key=names[4]._replace(session_id="another life"))
+        witness, tally = Witness(), Tally()
+        await copying.copy(source, target, EVERYTHING, tally, witness)
+        assert (tally.new, tally.updated, tally.known, tally.different, tally.failed) == (1, 1, 2, 2, 0)
+        assert tally.settled == tally.sessions == 6
+        assert tally.compared == tally.handled == tally.messages == 3 + 5 + 3 + 3 + 3 + 1
+        assert tally.written == 5
+        assert sorted(difference.session_id or "" for difference in witness.differences) == [
+            "another life",
+            "different",
+        ]
+
+    async def test_of_what_failed(self, target: Runtime, impatient: None) -> None:
+        """It is not said to be in the target, and not to be copied either."""
+        source = await opened(UnreadableStore(StoreUnavailable("a shard is down")))
+        for key in (KEY, OTHER):
+            await append(source, *long_talk(3), key=key)
+        witness, tally = Witness(), Tally()
+        await copying.copy(source, target, EVERYTHING, tally, witness)
+        assert (tally.new, tally.known, tally.different, tally.failed, tally.settled) == (1, 0, 0, 1, 2)
+        assert [difference.failed for difference in witness.differences] == [True]
+        assert tally.handled == tally.compared == 6
+
+    async def test_of_messages_that_are_staged_again(self, source: Runtime) -> None:
+        """A staging that is lost counts for nothing."""
+        store = InterruptedStore()
+        target = await opened(store)
+        await append(source, *long_talk(8))
+        store.at, store.action = 5, lambda: goes_on(source, "cleared")
+        with always_staged():
+            tally = await copied(source, target)
+        assert (tally.new, tally.written, tally.compared) == (1, 0, 0)
+
+
+class TestNamesThatMatchNothing:
+    @pytest.mark.parametrize(
+        ("scope", "named"),
+        [
+            (Scope(), []),
+            (Scope(agents=frozenset({"a", "idle"})), []),
+            (Scope(tenants=frozenset({"t"}), agents=frozenset({"a"}), users=frozenset({"u"})), []),
+            (Scope(agents=frozenset({"a", "A"})), ["agent 'A'"]),
+            (Scope(users=frozenset({"u", "nosuch"})), ["user 'nosuch'"]),
+            (Scope(tenants=frozenset({"nosuch"})), ["tenant 'nosuch'"]),
+            (Scope(tenants=frozenset({"nosuch"}), agents=frozenset({"a"})), ["tenant 'nosuch'", "agent 'a'"]),
+            (Scope(agents=frozenset({"idle"}), users=frozenset({"u"})), ["agent 'idle'", "user 'u'"]),
+            (Scope(agents=frozenset({"a"}), users=frozenset({"v"})), ["agent 'a'", "user 'v'"]),
+        ],
+    )
+    async def test_are_named(self, source: Runtime, target: Runtime, scope: Scope, named: list[str]) -> None:
+        """An agent of which there are settings alone is there; names that no session has together are not."""
+        for agent, user_id in (("a", "u"), ("b", "v")):
+            await append(source, user("hi"), key=SessionKey("t", agent, "s"), settings=SessionSettings(user_id))
+        await agents.update(source, "t", "idle", AgentUpdate(PolicyUpdate(TestAgents.POLICY, whole=True)))
+        assert (await copied(source, target, scope)).unmatched == named
+
+
+class TestAdvice:
+    """What to do about a session that differs, by whether the target's ends by itself."""
+
+    async def test_where_it_never_expires(self, source: Runtime, target: Runtime) -> None:
+        await append(source, user("hi"))
+        await append(target, user("hi"))
+        (difference,) = await differences(source, target)
+        assert "copy into another store" in difference.advice
+        assert "it has no ttl, so it stays for ever" in difference.advice
+        assert "UpdateSession" in difference.advice
+
+    async def test_where_it_expires(self, source: Runtime, target: Runtime) -> None:
+        await append(source, user("hi"))
+        await append(target, user("hi"), settings=SessionSettings(ttl=3_600_000_000))
+        (difference,) = await differences(source, target)
+        record = await histories.get_session(target, KEY)
+        assert record.expires_at is not None
+        assert f"{datetime.fromtimestamp(record.expires_at / 1e6, UTC):%Y-%m-%d %H:%M} UTC" in difference.advice
+        assert "no ttl" not in difference.advice
+
+    async def test_is_about_what_differs(self, source: Runtime, target: Runtime) -> None:
+        """In whole sentences, whatever differs."""
+        await append(source, *long_talk(2))
+        await copied(source, target)
+        record = await histories.get_session(target, KEY)
+        read = await target.store.read(KEY, record.incarnation, [2])
+        assert read is not None
+        damaged = msgspec.structs.replace(read[1][0], metadata="\0")
+        other = replace(record, version=2, tokens=record.tokens + 1)
+        assert await target.store.commit([Change(KEY, record, other, replaced=[damaged])]) == [Committed()]
+        (difference,) = await differences(source, target)
+        assert difference.what == "its record differs in tokens, and its messages differ"
+
+
+class OverloadedStore(InMemoryStore):
+    """Answers two calls at once, and none of more, as a database that is given more than it can do."""
+
+    MOST = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = 0
+        self.refused = 0
+
+    async def _answer(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        self.under_way += 1
+        try:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if self.under_way > self.MOST:
+                self.refused += 1
+                raise StoreUnavailable("too much at once")
+            return await call()
+        finally:
+            self.under_way -= 1
+
+    async def stage(self, staging: str, messages: Sequence[StoredMessage], lookups: Sequence[Lookup], due: int) -> None:
+        await self._answer(lambda: InMemoryStore.stage(self, staging, messages, lookups, due))
+
+    async def list_messages(self, key: SessionKey, query: MessageQuery) -> MessagePage | None:
+        page: MessagePage | None = await self._answer(lambda: InMemoryStore.list_messages(self, key, query))
+        return page
+
+    async def list_lookups(self, key: SessionKey, limit: int, after: str = "") -> LookupPage:
+        page: LookupPage = await self._answer(lambda: InMemoryStore.list_lookups(self, key, limit, after))
+        return page
+
+
+@pytest.mark.parametrize("overloaded", ["source", "target"])
+async def test_a_store_that_answers_little_at_once_is_asked_for_little_at_once(
+    monkeypatch: pytest.MonkeyPatch, overloaded: str
+) -> None:
+    """The copy of many long sessions ends, and is complete; what is tried again counts once."""
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.0001)
+    store = OverloadedStore()
+    source = await opened(store if overloaded == "source" else None)
+    target = await opened(store if overloaded == "target" else None)
+    names = [KEY._replace(session_id=f"{number}") for number in range(30)]
+    for key in names:
+        await append(source, *long_talk(8), key=key)
+    witness, tally = Witness(), Tally()
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        most = max(most, tally.compared, tally.handled)
+
+    witness.at_each_step = look
+    with always_staged():
+        await copying.copy(source, target, EVERYTHING, tally, witness)
+    assert witness.differences == []
+    assert store.refused
+    assert (tally.new, tally.same, tally.handled, tally.compared) == (30, 30, 240, 240)
+    assert most == 240
+    for key in names:
+        await assert_same(source, target, key)
 
 
 class UnreadableStore(InMemoryStore):
@@ -871,7 +1065,7 @@ async def test_one_session_that_cannot_be_read_is_listed_and_keeps_no_other_back
 async def test_a_store_that_answers_again_in_time_is_waited_for(
     source: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.001)
     store = InterruptedStore()
     target = await opened(store)
     await append(source, *long_talk(3))

@@ -16,6 +16,7 @@ from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import INTERRUPTED, Failure, counted, err, out, tell
 from memoryd_server.config import ConfiguredStore, SettingsError, load_settings
 from memoryd_server.engine.copying import Difference, SameStore, Scope, Tally, copy
+from memoryd_server.engine.outages import without_repetition
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.opening import make_data_directory, open_store
 from memoryd_server.stores.base import StoreUnavailable
@@ -24,11 +25,17 @@ from memoryd_server.stores.urls import masked
 WRONG_SETTING: Final = 2
 """The exit status for a store that cannot be opened, as for a flag that does not exist."""
 
+NOTHING_MATCHED: Final = 3
+"""The exit status where what was asked for is not in the source, as after a typing error; all else was copied."""
+
+ANSWER_SECONDS: Final = 20.0
+"""How long a database may take to answer a copy, where its type leaves that open: nobody waits for a single answer."""
+
 _REPEAT: Final = "Repeat the command, and it goes on where it stopped."
 
 
 def run_copy(source: str, target: str, scope: Scope, *, overrides: Mapping[str, Any], config_file: Path | None) -> None:
-    """Copies and compares. Raises: Failure, unless both stores hold the same afterwards."""
+    """Copies and compares. Raises: Failure, unless both stores hold the same afterwards, of all that was asked for."""
     # Of what the stores say, only what needs attention.
     logs.set_up("warning", "console")
     tally = Tally()
@@ -42,10 +49,10 @@ def run_copy(source: str, target: str, scope: Scope, *, overrides: Mapping[str, 
     except SameStore as error:
         raise Failure("--from and --to are the same store: name another one", status=WRONG_SETTING) from error
     except StoreUnavailable as error:
-        raise Failure(f"{error}\n{_so_far(tally)} {_REPEAT}") from error
+        raise Failure(f"{without_repetition(str(error))}\n{_so_far(tally)} {_REPEAT}") from error
     except KeyboardInterrupt as interrupt:
         raise Failure(f"interrupted.\n{_so_far(tally)} {_REPEAT}", status=INTERRUPTED) from interrupt
-    _summarize(tally, time.monotonic() - began)
+    _summarize(tally, scope, time.monotonic() - began)
 
 
 _Named = tuple[str, ConfiguredStore]
@@ -88,7 +95,7 @@ def _check_file(name: str, store: ConfiguredStore) -> None:
 @asynccontextmanager
 async def _opened(name: str, store: ConfiguredStore) -> AsyncIterator[Runtime]:
     """Raises: SettingsError, StoreUnavailable."""
-    runtime = await open_store(name, store, Defaults())
+    runtime = await open_store(name, store, Defaults(), answer_seconds=ANSWER_SECONDS)
     try:
         for capability in runtime.info.capabilities:
             if capability.name == "shared" and not capability.supported:
@@ -117,6 +124,11 @@ class _Meter(Bar):
         self._phase = "comparing"
         self.begin(self._phase, self._tally.messages)
 
+    def looking_again(self) -> None:
+        """All is compared, and what the source went on with meanwhile is looked at again."""
+        self._phase = "looking again"
+        self.begin(self._phase, None)
+
     def advanced(self) -> None:
         """Something more is done."""
         tally = self._tally
@@ -124,8 +136,10 @@ class _Meter(Bar):
             self.show(0, f"{tally.sessions:,} sessions, {tally.messages:,} messages")
         elif self._phase == "copying":
             self.show(tally.handled, f"{tally.new + tally.updated:,} sessions, {tally.written:,} messages copied")
+        elif self._phase == "comparing":
+            self.show(tally.compared, f"{tally.compared:,} messages compared, {tally.same:,} sessions are the same")
         else:
-            self.show(tally.compared, f"{tally.same:,} sessions are the same")
+            self.show(0, f"{tally.moving:,} sessions went on meanwhile")
 
     def differs(self, difference: Difference) -> None:
         """Something is not the same in both stores."""
@@ -133,7 +147,12 @@ class _Meter(Bar):
         name = f"agent {difference.agent!r}{tenant}"
         if difference.session_id is not None:
             name = f"session {difference.session_id!r} of {name}"
-        tell(self.console, f"different: {one_line(name)}: {difference.what}; {difference.advice}", "yellow")
+        what = without_repetition(difference.what).removesuffix(".")
+        tell(
+            self.console,
+            f"{'not copied' if difference.failed else 'different'}: {one_line(name)}: {what}; {difference.advice}",
+            "yellow",
+        )
 
 
 def _so_far(tally: Tally) -> str:
@@ -143,23 +162,58 @@ def _so_far(tally: Tally) -> str:
     return f"{counted(copied, 'session')} copied, {counted(tally.written, 'message')} stored."
 
 
-def _summarize(tally: Tally, seconds: float) -> None:
-    """Raises: Failure when something differs."""
-    known = tally.sessions - tally.new - tally.updated
-    already = f", {known:,} were there already" if known > 0 else ""
-    updated = f", {tally.updated:,} brought up to date" if tally.updated else ""
-    rate = f" ({tally.messages / max(seconds, 1e-3):,.0f} messages a second)" if tally.messages else ""
-    tell(
-        out(),
-        f"{counted(tally.sessions, 'session')} with {counted(tally.messages, 'message')}: {tally.new:,} copied{updated}"
-        f"{already}, and all compared, in {seconds:.1f} s{rate}.",
-    )
+def _summarize(tally: Tally, scope: Scope, seconds: float) -> None:
+    """Raises: Failure when something differs, could not be copied, or is not there."""
+    if tally.settled:
+        tell(out(), f"{_what_happened(tally)}, in {seconds:.1f} s{_rate(tally, seconds)}.")
+    elif not tally.unmatched:
+        tell(out(), f"The source has no session{' of these names' if scope != Scope() else ''}.")
     if tally.moving:
         tell(
             out(),
             f"The source is in use: {counted(tally.moving, 'session')} went on during the last look at it. Stop its "
             "servers and repeat the command before you start them with the other store.",
         )
-    if tally.different:
-        raise Failure(f"{counted(tally.different, 'is', 'are')} not the same in both stores, as listed.")
+    failures = _failures(tally)
+    if tally.unmatched:
+        missing = f"nothing in the source matches {' and '.join(tally.unmatched)}: look for a typing error"
+        missing += "" if tally.settled else "; nothing was copied"
+        failures.append(f"{missing}.")
+    if failures:
+        is_worse = len(failures) > bool(tally.unmatched)
+        raise Failure("\n".join(failures), status=1 if is_worse else NOTHING_MATCHED)
     tell(out(), "All are the same in both stores.")
+
+
+def _what_happened(tally: Tally) -> str:
+    """What happened to the sessions, each of which is counted once."""
+    outcomes = [
+        (tally.new, "copied"),
+        (tally.updated, "brought up to date"),
+        (tally.known, "there already"),
+        (tally.gone, "ended in the source meanwhile"),
+        (tally.different, "different"),
+        (tally.failed, "not copied"),
+    ]
+    told = ", ".join(f"{count:,} {what}" for count, what in outcomes if count)
+    return f"{counted(tally.settled, 'session')} with {counted(tally.compared, 'message')} compared: {told}"
+
+
+def _rate(tally: Tally, seconds: float) -> str:
+    return f" ({tally.compared / max(seconds, 1e-3):,.0f} messages a second)" if tally.compared else ""
+
+
+def _failures(tally: Tally) -> list[str]:
+    different = [
+        *([counted(tally.different, "session")] if tally.different else []),
+        *([f"the settings of {counted(tally.agents, 'agent')}"] if tally.agents else []),
+    ]
+    failures = []
+    if different:
+        is_one = tally.different + tally.agents == 1 and not tally.agents
+        failures.append(
+            f"{' and '.join(different)} {'is' if is_one else 'are'} not the same in both stores, as listed."
+        )
+    if tally.failed:
+        failures.append(f"{counted(tally.failed, 'session')} could not be copied or compared, as listed. {_REPEAT}")
+    return failures

@@ -59,7 +59,9 @@ def copy(
     again, and start them with the other store.
 
     Afterwards it compares all that both stores hold of each session by SHA-256 digests. What is not the same is listed.
-    The exit status is 0 when all is the same, and 1 when something differs or the copy was not completed.
+    The exit status is 0 when all is the same; 1 when something differs or the copy was not completed; 2 when an option
+    or a store is wrong; 3 when nothing in the source has the agent, the user or the tenant that was asked for (what the
+    others have is copied).
 
     Not copied: what is over (expired and erased sessions, the events of the last day), and tokens of pages and watches,
     which hold for the store that gave them; who watches a session is told to read it anew. Do not erase users while a

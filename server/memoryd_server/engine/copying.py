@@ -1,9 +1,10 @@
 """Copies what a store holds into another one, of whatever type, and verifies the copy (design section 3, "Stores by
 name").
 
-All sessions are walked twice, several at a time: first they are copied, then compared with the copies by digests of all
-that both stores hold of them. Whatever the source got meanwhile is looked at once more. A copy can be interrupted and
-repeated at any time: what is there already and equal is passed over, and what the source got since is added.
+All sessions are walked twice, as many at a time as both stores answer for soon (see `pacing`): first they are copied,
+then compared with the copies by digests of all that both stores hold of them. Whatever the source got meanwhile is
+looked at once more. A copy can be interrupted and repeated at any time: what is there already and equal is passed over,
+and what the source got since is added.
 
 Not copied: events, and with them what watchers have seen; tokens of pages and watches, which are bound to their store;
 sessions whose time is over, and what earlier sessions of a name left.
@@ -13,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Final, Protocol, TypeVar
@@ -26,26 +26,15 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine.errors import RequestError
+from memoryd_server.engine.pacing import MOST_AT_ONCE, Pace, Turns, paced
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.session_copying import Copied, Differs, SessionCopier
 from memoryd_server.engine.stores import is_reachable
 from memoryd_server.stores.base import SessionQuery, StoreUnavailable
 from memoryd_server.stores.records import AgentRecord, Record, SessionKey
 
-IN_FLIGHT: Final = 64
-"""Sessions at once: small ones share commits then, and wait for their databases together."""
-
 PAGE_SESSIONS: Final = 500
 """Sessions, agents or tenants that are listed at once."""
-
-TRIES: Final = 6
-"""How often a session is tried while a store does not answer."""
-
-FIRST_PAUSE_SECONDS: Final = 0.2
-"""How long the second try waits at most; then each twice as long as the one before: 6 s in all."""
-
-EASE_SECONDS: Final = 1.0
-"""How long half as many sessions at once are given, when a store did not answer, before they are halved again."""
 
 LAST_LOOKS: Final = 3
 """How often the sessions are looked at that the source went on with during the look before."""
@@ -73,28 +62,45 @@ class Scope:
 
 @dataclass(slots=True)
 class Tally:
-    """What a copy has done so far."""
+    """What a copy has done so far. Each session counts once: as `new`, `updated`, `known`, `gone`, `different` or
+    `failed`.
+    """
 
     sessions: int = 0
     """Sessions of the source that were found at first."""
     messages: int = 0
     """Messages in them."""
     new: int = 0
-    """Sessions of which the target had nothing."""
+    """Sessions of which the target had nothing, and that were copied."""
     updated: int = 0
-    """Sessions of which the target had an earlier state."""
+    """Sessions of which the target had an earlier state, and that were brought up to date."""
+    known: int = 0
+    """Sessions that the target had already."""
+    gone: int = 0
+    """Sessions that ended in the source while they were copied."""
+    different: int = 0
+    """Sessions that the target holds otherwise."""
+    failed: int = 0
+    """Sessions that could not be copied or compared."""
+    agents: int = 0
+    """Agents whose settings are not the same in both stores."""
     written: int = 0
     """Messages that were stored in the target."""
     handled: int = 0
-    """Messages of the sessions that were copied or passed over."""
+    """Messages of the sessions that were copied or passed over, so far as they are."""
     compared: int = 0
-    """Messages that were compared."""
+    """Messages of the sessions that were compared, so far as they are; those that are looked at again count once."""
     same: int = 0
-    """Comparisons of a session that found equal digests; one that went on meanwhile may be compared once more."""
-    different: int = 0
-    """Sessions and agents that are not the same in both stores."""
+    """Sessions that are the same in both stores."""
     moving: int = 0
     """Sessions that the source went on with during the last look at it."""
+    unmatched: list[str] = field(default_factory=list)
+    """What was asked for and matches nothing in the source, as a person says it, such as `agent 'nosuch'`."""
+
+    @property
+    def settled(self) -> int:
+        """Sessions of which it is known what happened to them."""
+        return self.new + self.updated + self.known + self.gone + self.different + self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class Difference:
     """What differs, as a sentence goes on behind the name."""
     advice: str
     """What to do."""
+    failed: bool = False
+    """Whether it could not be copied or compared, so that nobody knows."""
 
 
 class Observer(Protocol):
@@ -119,6 +127,9 @@ class Observer(Protocol):
 
     def comparing(self) -> None:
         """All is copied, and the comparison begins."""
+
+    def looking_again(self) -> None:
+        """All is compared, and what the source went on with meanwhile is looked at again."""
 
     def advanced(self) -> None:
         """Something more is done, as the tally says."""
@@ -140,40 +151,60 @@ async def copy(source: Runtime, target: Runtime, scope: Scope, tally: Tally, obs
 
 class _Copy:
     def __init__(self, source: Runtime, target: Runtime, scope: Scope, tally: Tally, observer: Observer) -> None:
-        self._source = source
-        self._target = target
+        self._turns = Turns()
+        """Of the sessions: no more are begun than both stores are asked at once."""
+        self._paces = [Pace(wants_more=lambda: self._turns.are_awaited, changed=self._set_width) for _ in range(2)]
+        self._source, self._target = map(paced, (source, target), self._paces)
         self._scope = scope
         self._tally = tally
         self._observer = observer
-        self._sessions = SessionCopier(source, target, written=self._wrote, compared=self._compared)
+        self._outcomes = _Outcomes(tally)
+        self._sessions = SessionCopier(self._source, self._target, written=self._wrote, compared=self._compared)
         self._agents_seen: set[tuple[str, str]] = set()
+        self._matched: set[tuple[str, str]] = set()
+        """What was found in the source of what was asked for: as `agent` and its name, for instance."""
         self._empty: set[str] = set()
         """Tenants of which the target had no session at first."""
-        self._different: set[SessionKey] = set()
+        self._progress: Counter[SessionKey] = Counter()
+        """Messages that are done of the sessions at work."""
         self._recent: dict[SessionKey, int] = {}
         """The versions of sessions that were active since the comparison began, when they were compared last."""
-        self._width = IN_FLIGHT
-        """How many sessions are worked at at once: fewer, the more often a store did not answer."""
-        self._eased = 0.0
+        self._compares = False
+        """Whether all is copied."""
+        self._looks_again = False
+        """Whether all was compared once."""
         self._begun = 0
-        """When it began, by the source's clock."""
+        """When the comparison began, by the source's clock."""
 
     async def run(self) -> None:
         if self._source.info.secret == self._target.info.secret:
             raise SameStore
-        async for _, record in self._walk():
+        try:
+            await self._source.clock.sync()
+            await self._target.clock.sync()
+            await self._copy_and_compare()
+        finally:
+            await asyncio.gather(self._source.committer.close(), self._target.committer.close())
+
+    async def _copy_and_compare(self) -> None:
+        async for key, record in self._walk():
             self._tally.sessions += 1
             self._tally.messages += record.messages
+            self._matched |= {("tenant", key.tenant), ("agent", key.agent), ("user", record.user_id)}
             self._observer.advanced()
         self._observer.copying()
         await self._adopt_secrets()
         await self._look_at_target()
         if not self._scope.users:
             await self._copy_agents()
+        self._tally.unmatched = self._unmatched()
         await self._at_each(self._walk(), self._copy_session)
+        self._compares = True
         self._observer.comparing()
         self._begun = since = self._source.clock.now() - _LAG
         await self._at_each(self._walk(), self._compare_session)
+        self._looks_again = True
+        self._observer.looking_again()
         for _ in range(LAST_LOOKS):
             # What is active meanwhile moves to the front of the list, and may have been missed in the walk.
             self._tally.moving = 0
@@ -186,16 +217,28 @@ class _Copy:
 
     async def _adopt_secrets(self) -> None:
         """So that what is repeated to the target is recognized, also in what was copied to the source before."""
-        adopted = await self._patiently(self._source.store.adopted_secrets)
+        adopted = await self._source.store.adopted_secrets()
         for secret in {self._source.info.secret, *adopted} - {self._target.info.secret}:
-            await self._patiently(partial(self._target.store.adopt_secret, secret))
+            await self._target.store.adopt_secret(secret)
 
     async def _look_at_target(self) -> None:
         async for tenant in self._tenants():
-            query = SessionQuery(tenant, None, None, 1)
-            page = await self._patiently(partial(self._target.store.list_sessions, query))
+            page = await self._target.store.list_sessions(SessionQuery(tenant, None, None, 1))
             if not page.sessions:
                 self._empty.add(tenant)
+
+    def _unmatched(self) -> list[str]:
+        """What was asked for and is not there; all of it, where each is there, but no session has it together."""
+        scope = self._scope
+        asked = [
+            (kind, name)
+            for kind, names in (("tenant", scope.tenants), ("agent", scope.agents), ("user", scope.users))
+            for name in sorted(names)
+        ]
+        missing = [each for each in asked if each not in self._matched]
+        if not missing and scope.users and not self._tally.sessions:
+            missing = asked
+        return [f"{kind} {name!r}" for kind, name in missing]
 
     # Sessions
 
@@ -212,7 +255,7 @@ class _Copy:
         after = ""
         while True:
             query = SessionQuery(tenant, agent, user, PAGE_SESSIONS, after)
-            page = await self._patiently(partial(self._source.sessions.list_sessions, query))
+            page = await self._source.sessions.list_sessions(query)
             for session in page.sessions:
                 yield session
             after = page.after
@@ -221,7 +264,7 @@ class _Copy:
 
     async def _tenants(self) -> AsyncIterator[str]:
         last = ""
-        while page := await self._patiently(partial(self._source.store.list_tenants, last, PAGE_SESSIONS)):
+        while page := await self._source.store.list_tenants(last, PAGE_SESSIONS):
             for tenant in page:
                 if not self._scope.tenants or tenant in self._scope.tenants:
                     yield tenant
@@ -233,22 +276,25 @@ class _Copy:
         work: Callable[[SessionKey, Record], Awaitable[None]],
     ) -> None:
         """Works at many sessions at once. Raises what the first of them does."""
-        waiting: asyncio.Queue[tuple[SessionKey, Record] | None] = asyncio.Queue(self._width)
+        for pace in self._paces:
+            pace.begin_anew()
+        waiting: asyncio.Queue[tuple[SessionKey, Record] | None] = asyncio.Queue(MOST_AT_ONCE)
 
         async def feed() -> None:
             async for session in sessions:
                 await waiting.put(session)
             await waiting.put(None)
 
-        async def work_on(place: int) -> None:
-            while place < self._width:
-                session = await waiting.get()
-                if session is None:
-                    waiting.put_nowait(None)  # For the others.
-                    return
-                await work(*session)
+        async def work_on() -> None:
+            while True:
+                async with self._turns:
+                    session = await waiting.get()
+                    if session is None:
+                        waiting.put_nowait(None)  # For the others.
+                        return
+                    await work(*session)
 
-        tasks = [asyncio.create_task(each) for each in (feed(), *map(work_on, range(self._width)))]
+        tasks = [asyncio.create_task(each) for each in (feed(), *(work_on() for _ in range(MOST_AT_ONCE)))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -256,49 +302,47 @@ class _Copy:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _set_width(self) -> None:
+        self._turns.width = min(pace.width for pace in self._paces)
+
     async def _copy_session(self, key: SessionKey, record: Record) -> None:
         if self._scope.users:
             await self._copy_agent(key.tenant, key.agent)
         with suppress(_Failed):  # The comparison tries it once more, and tells.
             unborn = key.tenant in self._empty
-            copied = await self._attempt(partial(self._sessions.copy, key, record, unborn=unborn))
-            self._count(copied)
-            # What was written is counted already.
-            self._tally.handled += 0 if copied is Copied.BORN else record.messages
+            self._outcomes.put(key, await self._attempt(partial(self._sessions.copy, key, record, unborn=unborn)))
+        self._tally.handled += record.messages - self._progress.pop(key, 0)
         self._observer.advanced()
 
     async def _compare_session(self, key: SessionKey, record: Record) -> None:
         if self._recent.get(key) == record.version:
             return
+        counts = not self._looks_again or key not in self._outcomes
         try:
             copied = await self._attempt(partial(self._sessions.compare, key))
         except _Failed as failed:
-            if key not in self._different:
-                self._different.add(key)
-                self._tally.different += 1
-                self._observer.differs(Difference(*key, failed.what, failed.advice))
+            if self._outcomes.put_failure(key, could_not=failed.could_not):
+                self._observer.differs(Difference(*key, failed.what, failed.advice, failed.could_not))
         else:
-            self._count(copied)
+            self._outcomes.put(key, copied)
             self._tally.moving += copied in (Copied.BORN, Copied.UPDATED)
             self._tally.same += copied is not Copied.GONE
-            if key in self._different:
-                self._different.remove(key)
-                self._tally.different -= 1
         if record.activity >= self._begun:
             self._recent[key] = record.version
+        self._tally.compared += (record.messages if counts else 0) - self._progress.pop(key, 0)
         self._observer.advanced()
 
-    def _count(self, copied: Copied) -> None:
-        self._tally.new += copied is Copied.BORN
-        self._tally.updated += copied is Copied.UPDATED
-
-    def _wrote(self, messages: int) -> None:
+    def _wrote(self, key: SessionKey, messages: int) -> None:
         self._tally.written += messages
-        self._tally.handled += messages
+        if not self._compares:
+            self._tally.handled += messages
+            self._progress[key] += messages
         self._observer.advanced()
 
-    def _compared(self, messages: int) -> None:
-        self._tally.compared += messages
+    def _compared(self, key: SessionKey, messages: int) -> None:
+        if not self._looks_again:
+            self._tally.compared += messages
+            self._progress[key] += messages
         self._observer.advanced()
 
     # Agents
@@ -306,8 +350,9 @@ class _Copy:
     async def _copy_agents(self) -> None:
         async for tenant in self._tenants():
             last = ""
-            while page := await self._patiently(partial(self._source.store.list_agents, tenant, last, PAGE_SESSIONS)):
+            while page := await self._source.store.list_agents(tenant, last, PAGE_SESSIONS):
                 for record in page:
+                    self._matched |= {("tenant", tenant), ("agent", record.agent)}
                     if not self._scope.agents or record.agent in self._scope.agents:
                         await self._copy_agent(tenant, record.agent)
                 last = page[-1].agent
@@ -320,8 +365,8 @@ class _Copy:
         try:
             await self._attempt(partial(self._copy_settings, tenant, agent))
         except _Failed as failed:
-            self._tally.different += 1
-            self._observer.differs(Difference(tenant, agent, None, failed.what, failed.advice))
+            self._tally.agents += 1
+            self._observer.differs(Difference(tenant, agent, None, failed.what, failed.advice, failed.could_not))
 
     async def _copy_settings(self, tenant: str, agent: str) -> None:
         """Raises: Differs, StoreUnavailable."""
@@ -343,37 +388,67 @@ class _Copy:
     async def _attempt(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Raises: _Failed; StoreUnavailable when one of the stores does not answer any more."""
         try:
-            return await self._patiently(call)
+            return await call()
         except Differs as error:
             raise _Failed(error.what, error.advice) from error
         except RequestError as error:
-            raise _Failed(f"it could not be copied: {error.text}", "copy again") from error
+            raise _could_not(error.text) from error
         except StoreUnavailable as error:
             if not all(await asyncio.gather(is_reachable(self._source), is_reachable(self._target))):
                 raise
-            raise _Failed(f"it could not be copied: {error}", "copy again") from error
+            raise _could_not(str(error)) from error
         except Exception as error:
             _log.exception("a session or an agent could not be copied")
-            raise _Failed(
-                f"it could not be copied: {type(error).__name__}", "see what was logged, then copy again"
-            ) from error
+            raise _could_not(type(error).__name__, "see what was logged, then copy again") from error
 
-    async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Calls again while a store does not answer, for some seconds. Raises: StoreUnavailable."""
-        for attempt in range(TRIES - 1):
-            try:
-                return await call()
-            except StoreUnavailable:
-                self._ease()
-                await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))
-        return await call()
 
-    def _ease(self) -> None:
-        """Works at half as many sessions at once from now on: what is too much for a store may be why it fails."""
-        now = time.monotonic()
-        if now >= self._eased + EASE_SECONDS:
-            self._eased = now
-            self._width = max(1, self._width // 2)
+class _Outcomes:
+    """What happened to each session, which counts once in the tally. A session takes some 100 bytes here."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._of: dict[int, str] = {}
+        """The names of the tally's fields, by the hashes of sessions."""
+        self._before: dict[int, str] = {}
+        """What sessions that differ or failed were before that; "" for nothing."""
+
+    def __contains__(self, key: SessionKey) -> bool:
+        return hash(key) in self._of
+
+    def put(self, key: SessionKey, copied: Copied) -> None:
+        """A session was copied or compared, and is as it should be."""
+        session = hash(key)
+        before = self._before.pop(session, self._of.get(session, ""))
+        # What is looked at again stays what it was by the first look.
+        stays = (copied is Copied.KNOWN and before in ("new", "updated")) or (
+            copied is Copied.UPDATED and before == "new"
+        )
+        self._set(session, before if stays else _FIELDS[copied])
+
+    def put_failure(self, key: SessionKey, *, could_not: bool) -> bool:
+        """A session differs, or could not be copied. Returns: whether it is told for the first time."""
+        session = hash(key)
+        is_new = session not in self._before
+        self._before.setdefault(session, self._of.get(session, ""))
+        self._set(session, "failed" if could_not else "different")
+        return is_new
+
+    def _set(self, session: int, field: str) -> None:
+        before = self._of.get(session)
+        if before == field:
+            return
+        for name, change in ((before, -1), (field, 1)):
+            if name is not None:
+                setattr(self._tally, name, getattr(self._tally, name) + change)
+        self._of[session] = field
+
+
+_FIELDS: Final = {
+    Copied.BORN: "new",
+    Copied.UPDATED: "updated",
+    Copied.KNOWN: "known",
+    Copied.GONE: "gone",
+}
 
 
 def _each(names: frozenset[str]) -> Sequence[str | None]:
@@ -382,9 +457,14 @@ def _each(names: frozenset[str]) -> Sequence[str | None]:
 
 
 class _Failed(Exception):
-    """Something is not the same in both stores."""
+    """Something is not the same in both stores, or `could_not` be copied."""
 
-    def __init__(self, what: str, advice: str) -> None:
+    def __init__(self, what: str, advice: str, *, could_not: bool = False) -> None:
         super().__init__(what)
         self.what = what
         self.advice = advice
+        self.could_not = could_not
+
+
+def _could_not(why: str, advice: str = "copy again") -> _Failed:
+    return _Failed(f"it could not be copied: {why}", advice, could_not=True)

@@ -22,8 +22,9 @@ from memoryd_server.stores.records import (
     replace,
 )
 
-PAGE: Final = 1_000
-"""Messages or look-ups that are read at once."""
+PAGE: Final = 4_000
+"""Messages or look-ups that are read at once, but at most `limits.MAX_GROUP_COMMIT_BYTES` of messages. Many, since some
+databases go through all that they hold for each page."""
 
 LAST_SEQ: Final = 2**63 - 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
@@ -18,10 +19,11 @@ import msgspec
 from memoryd_server import limits
 from memoryd_server.engine import pairing, replay
 from memoryd_server.engine.changes import StaleRead
-from memoryd_server.engine.committer import NotAdopted
+from memoryd_server.engine.committer import Answer, NotAdopted, Plan
 from memoryd_server.engine.content import Part, decode_parts
-from memoryd_server.engine.fingerprints import PAGE, Fingerprint, differing_fields, settled, take_fingerprint
+from memoryd_server.engine.fingerprints import Fingerprint, differing_fields, settled, take_fingerprint
 from memoryd_server.engine.history_changes import NotALaterState, changes_between
+from memoryd_server.engine.pacing import patiently
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.staging import (
     SourceChanged,
@@ -52,6 +54,9 @@ BIRTH_BYTES: Final = 1 << 20
 BIRTH_LOOKUPS: Final = 2 * BIRTH_MESSAGES
 """Look-ups of them: of each message, and of each append."""
 
+PAGE: Final = 1_000
+"""Messages or look-ups that are staged at once."""
+
 STAGINGS: Final = 8
 """Sessions that are staged at once: each holds two pages of messages."""
 
@@ -81,17 +86,19 @@ class Differs(Exception):
         self.advice = advice
 
 
-_ELSEWHERE: Final = "copy into another store, or copy again a day after the target's session has expired"
-
-
 class SessionCopier:
     """Copies sessions between two stores."""
 
     def __init__(
-        self, source: Runtime, target: Runtime, *, written: Callable[[int], None], compared: Callable[[int], None]
+        self,
+        source: Runtime,
+        target: Runtime,
+        *,
+        written: Callable[[SessionKey, int], None],
+        compared: Callable[[SessionKey, int], None],
     ) -> None:
-        """`written` is told of messages that were stored in the target, `compared` of those read from the source to
-        compare them.
+        """`written` is told of messages of a session that were stored in the target, `compared` of those read from the
+        source to compare them; less than none of those that will be stored or read again.
         """
         self._source = source
         self._target = target
@@ -144,7 +151,7 @@ class SessionCopier:
             if there is not None and here.digest == there.digest:
                 return copied
             if there is not None and here.record.version == mended:
-                raise Differs(_what_differs(here, there), _ELSEWHERE)
+                raise Differs(_what_differs(here, there), _way_around(there.record))
             # By its record the copy may be complete, and yet lack ids.
             mended = here.record.version
             again = await self.copy(key, here.record, thoroughly=True)
@@ -154,16 +161,23 @@ class SessionCopier:
     async def _fingerprints(self, key: SessionKey) -> tuple[Fingerprint | None, Fingerprint | None]:
         """Of the source and of the target. Raises: SourceChanged, StoreUnavailable."""
         source, target = self._source, self._target
+        read = 0
+
+        def count(messages: int) -> None:
+            nonlocal read
+            read += messages
+            self._compared(key, messages)
+
         here, there = await asyncio.gather(
-            take_fingerprint(source.store, source.sessions, key, self._compared),
+            take_fingerprint(source.store, source.sessions, key, count),
             take_fingerprint(target.store, target.store, key),
             return_exceptions=True,
         )
-        if isinstance(here, BaseException):
-            raise here
-        if isinstance(there, BaseException):
-            raise there
-        return here, there
+        for failed in (here, there):
+            if isinstance(failed, BaseException):
+                self._compared(key, -read)
+                raise failed
+        return here, there  # type: ignore[return-value]
 
     # Births
 
@@ -202,18 +216,24 @@ class SessionCopier:
             if loaded.record.user_id != record.user_id:
                 raise SourceChanged
             record = loaded.record
-            pages = history(self._source.sessions, key, record, record.first_seq, record.last_seq, PAGE)
-            async with aclosing(_reading_ahead(pages)) as ahead:
-                async for messages in ahead:
-                    await staged.add(messages)
-                    self._written(len(messages))
-            async for lookups in self._lookups(key, record):
-                await staged.add((), lookups)
-            summaries = await read_summaries(self._source.sessions, key, record, record.summaries)
-            await self._check_source(key, record)
-            copied = await self._commit_birth(key, record, staging=staged.name, summaries=summaries)
-            staged.adopted = copied is Copied.BORN
-            return copied
+            stored = 0
+            try:
+                pages = history(self._source.sessions, key, record, record.first_seq, record.last_seq, PAGE)
+                async with aclosing(_reading_ahead(pages)) as ahead:
+                    async for messages in ahead:
+                        await staged.add(messages)
+                        stored += len(messages)
+                        self._written(key, len(messages))
+                async for lookups in self._lookups(key, record):
+                    await staged.add((), lookups)
+                summaries = await read_summaries(self._source.sessions, key, record, record.summaries)
+                await self._check_source(key, record)
+                copied = await self._commit_birth(key, record, staging=staged.name, summaries=summaries)
+                staged.adopted = copied is Copied.BORN
+                return copied
+            finally:
+                if not staged.adopted:
+                    self._written(key, -stored)
 
     async def _check_source(self, key: SessionKey, record: Record) -> None:
         """Raises: SourceChanged."""
@@ -246,7 +266,7 @@ class SessionCopier:
             return change, Copied.BORN
 
         try:
-            copied = await self._target.committer.run(
+            copied = await self._commit(
                 key, plan, weight=sum(message.size for message in messages), ids=_ids(lookups), unborn=True
             )
         except NotAdopted as error:
@@ -254,7 +274,7 @@ class SessionCopier:
                 return None
             raise _ended() from error
         if copied is not None:
-            self._written(len(messages))
+            self._written(key, len(messages))
         return copied
 
     # Growth
@@ -273,11 +293,11 @@ class SessionCopier:
         async for messages in pages:
             lookups = await message_lookups(self._source.store, key, messages)
             grown = await self._commit_growth(key, grown, source, messages, lookups)
-            self._written(len(messages))
+            self._written(key, len(messages))
         if settled(grown) != settled(source):
             grown = await self._commit_growth(key, grown, source, (), ())
         async for page in self._lookups(key, source):
-            missing = await self._missing(key, page)
+            missing = await self._missing(key, grown, page)
             for start in range(0, len(missing), BIRTH_LOOKUPS):
                 some = missing[start : start + BIRTH_LOOKUPS]
                 grown = await self._commit_growth(key, grown, source, (), some)
@@ -286,11 +306,11 @@ class SessionCopier:
     async def _check_copy(self, key: SessionKey, source: Record, copy: Record) -> None:
         """Raises: Differs unless the copy is an earlier state of the source's session."""
         if copy.incarnation != source.incarnation:
-            raise Differs("the target has another session of this name", _ELSEWHERE)
+            raise Differs("the target has another session of this name", _way_around(copy))
         if copy.epoch > source.epoch or copy.last_seq > source.last_seq:
-            raise _changed()
+            raise _changed(copy)
         if copy.settings_version >= source.settings_version and _settings(copy) != _settings(source):
-            raise _changed()
+            raise _changed(copy)
         if copy.messages and copy.epoch == source.epoch:
             seqs = [copy.newest_seq]
             here, there = await asyncio.gather(
@@ -302,7 +322,7 @@ class SessionCopier:
             if [(message.id, message.created) for message in here[1]] != [
                 (message.id, message.created) for message in there[1]
             ]:
-                raise _changed()
+                raise _changed(copy)
 
     async def _commit_losses(self, key: SessionKey, copy: Record, source: Record) -> Record:
         """Commits what happened to a session of which messages were taken away since it was copied. Returns: the copy's
@@ -316,10 +336,10 @@ class SessionCopier:
                 BIRTH_MESSAGES,
             )
         except NotALaterState as error:
-            raise _lost() from error
+            raise _lost(copy) from error
         removed = (*copy.removed, *changes.removed(self._target.clock.now()))
         if changes.bytes > BIRTH_BYTES or len(removed) > limits.MAX_REMOVED_RANGES:
-            raise _lost()
+            raise _lost(copy)
         new = replace(source, version=copy.version + 1, removed=removed, folding=NO_FOLDING)
         stored = {link.number for link in copy.summaries}
         added = [link for link in source.summaries if link.number not in stored]
@@ -345,8 +365,8 @@ class SessionCopier:
             )
 
         self._target.committer.records.put(key, copy)
-        grown = await self._target.committer.run(key, plan, weight=changes.bytes, expired_too=True)
-        self._written(len(changes.new))
+        grown = await self._commit(key, plan, weight=changes.bytes, expired_too=True)
+        self._written(key, len(changes.new))
         return grown
 
     async def _commit_growth(
@@ -365,23 +385,44 @@ class SessionCopier:
             if current is None or (current.incarnation, current.version) != (copy.incarnation, copy.version):
                 raise StaleRead
             new, placed, completed = _grow(current, source, messages)
-            change = Change(key, current, new, messages=placed, completed=completed, lookups=_unknown(lookups, known))
+            change = Change(
+                key, current, new, messages=placed, completed=completed, lookups=_unknown(current, lookups, known)
+            )
             return change, new
 
         # So that the commit does not begin with an older one.
         self._target.committer.records.put(key, copy)
-        return await self._target.committer.run(
+        return await self._commit(
             key, plan, weight=sum(message.size for message in messages), ids=_ids(lookups), expired_too=True
         )
 
-    async def _missing(self, key: SessionKey, lookups: Sequence[Lookup]) -> Sequence[Lookup]:
+    async def _commit(
+        self,
+        key: SessionKey,
+        plan: Plan[Answer],
+        *,
+        weight: int,
+        ids: Sequence[tuple[LookupKind, str]] = (),
+        expired_too: bool = False,
+        unborn: bool = False,
+    ) -> Answer:
+        """See `Committer.run`. Where the target does not answer, the plan is asked again, and sees whether the change
+        was made.
+        """
+        return await patiently(
+            lambda: self._target.committer.run(
+                key, plan, weight=weight, ids=ids, expired_too=expired_too, unborn=unborn
+            )
+        )
+
+    async def _missing(self, key: SessionKey, copy: Record, lookups: Sequence[Lookup]) -> Sequence[Lookup]:
         """Those look-ups that the target lacks. Raises: Differs when it has another in the place of one."""
         known: list[Lookup] = []
         for kind in LookupKind:
             ids = [lookup.id for lookup in lookups if lookup.kind is kind]
             if ids:
                 known += await self._target.store.find(key, kind, ids)
-        return _unknown(lookups, known)
+        return _unknown(copy, lookups, known)
 
     async def _lookups(self, key: SessionKey, source: Record) -> AsyncIterator[Sequence[Lookup]]:
         """Pages of the look-ups of the source's session as they were when its record was `source`.
@@ -409,12 +450,26 @@ class SessionCopier:
                 return
 
 
-def _changed() -> Differs:
-    return Differs("it was changed in the target since it was copied", _ELSEWHERE)
+def _way_around(copy: Record) -> str:
+    """What to do where the target has a session that is not to be changed."""
+    if copy.expires_at is None:
+        return (
+            "copy into another store; or, if the target's session is of no use (it has no ttl, so it stays for ever), "
+            "give it a ttl with UpdateSession, and copy again a day after it has expired"
+        )
+    expires = datetime.fromtimestamp(copy.expires_at / 1_000_000, UTC)
+    return (
+        "copy into another store, or copy again a day after the target's session has expired, which is at "
+        f"{expires:%Y-%m-%d %H:%M} UTC unless it goes on"
+    )
 
 
-def _lost() -> Differs:
-    return Differs("much of it was cleared, rewound or redacted in the source since it was copied", _ELSEWHERE)
+def _changed(copy: Record) -> Differs:
+    return Differs("it was changed in the target since it was copied", _way_around(copy))
+
+
+def _lost(copy: Record) -> Differs:
+    return Differs("much of it was cleared, rewound or redacted in the source since it was copied", _way_around(copy))
 
 
 def _ended() -> Differs:
@@ -438,7 +493,7 @@ def _grow(
     for message, place in zip(messages, placements, strict=True):
         there = (message.seq, message.head, message.position, message.answers)
         if there != (place.seq, place.head, place.position, place.answers):
-            raise Differs("its tool calls were paired otherwise in the source", _ELSEWHERE)
+            raise Differs("its tool calls were paired otherwise in the source", _way_around(copy))
         usability = place.usability
         stored.append(
             message if message.usability is usability else msgspec.structs.replace(message, usability=usability)
@@ -468,30 +523,29 @@ def _ids(lookups: Sequence[Lookup]) -> list[tuple[LookupKind, str]]:
     return [(lookup.kind, lookup.id) for lookup in lookups]
 
 
-def _unknown(lookups: Sequence[Lookup], known: Sequence[Lookup]) -> Sequence[Lookup]:
+def _unknown(copy: Record, lookups: Sequence[Lookup], known: Sequence[Lookup]) -> Sequence[Lookup]:
     """The look-ups that are not known yet. Raises: Differs when one is known otherwise."""
     if not known:
         return lookups
     there: Mapping[tuple[LookupKind, str], Lookup] = {(lookup.kind, lookup.id): lookup for lookup in known}
     for lookup in lookups:
         if there.get((lookup.kind, lookup.id), lookup) != lookup:
-            raise Differs("an id of it is known for something else in the target", _ELSEWHERE)
+            raise Differs("an id of it is known for something else in the target", _way_around(copy))
     return [lookup for lookup in lookups if (lookup.kind, lookup.id) not in there]
 
 
 def _what_differs(here: Fingerprint, there: Fingerprint) -> str:
-    what = (
-        [f"its record ({', '.join(differing_fields(here.record, there.record))})"]
-        if here.settled != there.settled
-        else []
-    )
-    if here.messages != there.messages:
-        what.append("its messages")
-    if here.lookups != there.lookups:
-        what.append("its ids")
-    if here.summaries != there.summaries:
-        what.append("its summaries")
-    return f"{' and '.join(what)} differ"
+    clauses = []
+    if here.settled != there.settled:
+        clauses.append(f"its record differs in {', '.join(differing_fields(here.record, there.record))}")
+    parts = [
+        *(["its messages"] if here.messages != there.messages else []),
+        *(["its ids"] if here.lookups != there.lookups else []),
+        *(["its summaries"] if here.summaries != there.summaries else []),
+    ]
+    if parts:
+        clauses.append(f"{' and '.join(parts)} differ")
+    return ", and ".join(clauses)
 
 
 async def _reading_ahead(

@@ -51,19 +51,18 @@ def may_exceed(record: Record, settings: FoldSettings) -> bool:
         return False
     link = record.summary
     if settings.window.mode == WindowMode.MESSAGES:
-        return _usable(record, settings) + (link is not None) > settings.window.limit
+        synthesized = record.open_call_count if settings.window.open_calls == OpenCalls.SYNTHESIZE else 0
+        return _usable(record, settings) + synthesized + (link is not None) > settings.window.limit
     raw = record.tokens - covered_by(link).tokens
     return raw + (link.tokens if link else 0) > settings.window.limit
 
 
 def _usable(record: Record, settings: FoldSettings) -> int:
-    """How many messages, pins included, the windows of the stored policies show at most in the place of no summary."""
+    """How many stored messages, pins included, the windows of the stored policies could show beside the summary."""
     covered = covered_by(record.summary)
     usable = record.messages - covered.messages - (record.orphan_messages - covered.orphan_messages)
     if settings.window.open_calls == OpenCalls.OMIT:
         usable -= record.open_messages - covered.open_messages
-    elif settings.window.open_calls == OpenCalls.SYNTHESIZE:
-        usable += record.open_call_count
     return usable
 
 

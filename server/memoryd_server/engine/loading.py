@@ -18,6 +18,7 @@ from memoryd_server.engine.policies import (
     check_options,
     check_summary_limit,
     fold_settings,
+    least_limit,
     resolve,
 )
 from memoryd_server.engine.runtime import Runtime
@@ -141,6 +142,8 @@ async def _draft(runtime: Runtime, request: WindowRequest, deadline: float | Non
         waits = found.shows_summary and (found.fold.wait if request.wait is None else request.wait)
         if await runtime.folder.fold_for_load(request.key, found.loaded.record, found.fold, waits, deadline):
             found = await _load(runtime, request, body_bytes)
+    if _would_forget(request, found):
+        found = await _load(runtime, msgspec.structs.replace(request, summary=True), body_bytes)
     loaded, settings = found.loaded, found.settings
     record = loaded.record
     shown: Shown | None = None
@@ -172,6 +175,16 @@ async def _draft(runtime: Runtime, request: WindowRequest, deadline: float | Non
         shortened = await asyncio.to_thread(shorten, newest, plan.shorten_to, count)
         draft = _Draft(record, settings, windows.with_shortened(plan, shortened), extra, state)
     return draft
+
+
+def _would_forget(request: WindowRequest, found: _Found) -> bool:
+    """Whether a window without the summary would hold nothing of messages that are removed: a policy without summaries
+    may have come after one that removed what was summarized (invariant 9).
+    """
+    link = found.loaded.record.summary
+    if request.summary is not None or found.shows_summary or link is None or not link.is_final:
+        return False
+    return found.settings.limit >= least_limit(found.settings.mode)
 
 
 def _summary_state(runtime: Runtime, key: SessionKey, found: _Found) -> SummaryState:

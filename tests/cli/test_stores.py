@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from tests.adapters import ADAPTERS, Adapter, parameters
 from tests.cli.commands import Here
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
@@ -26,6 +29,16 @@ def test_stores_are_listed_with_what_they_lack(here: Here, start_server: StartSe
         ["scratch", "is", "not", "shared:"],
         ["scratch", "is", "not", "durable:"],
     ]
+
+
+@pytest.mark.parametrize("adapter", parameters(adapter for adapter in ADAPTERS if adapter.name == "redis_cluster"))
+def test_powers_are_words(here: Here, start_server: StartServer, adapter: Adapter, tmp_path: Path) -> None:
+    with adapter.data(tmp_path) as url:
+        server = start_server("--store", f"main={url}")
+        shown = here.ok("stores", address=server.address)
+    assert "Lossless failover" in shown.splitlines()[0]
+    assert "main has no lossless failover: " in " ".join(shown.split())
+    assert "_" not in shown.replace("redis_cluster", "")
 
 
 def test_a_store_that_is_used_and_not_there_is_told(here: Here, server: ServerProcess) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,29 @@ class TestRefused:
                 await info_of_store(url)
             assert (await info_of_store(url.replace("redis://", f"redis://:{PASSWORD}@"))).type == "redis"
 
+    async def test_a_password_that_nobody_set(self, url: str) -> None:
+        needless = url.replace("redis://", f"redis://:{PASSWORD}@")
+        with pytest.raises(StoreMisconfigured, match=r"Redis has no password.*Leave the password out") as raised:
+            await info_of_store(needless)
+        assert PASSWORD not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            b"J\0\0\0\x0a5.5.5-10.11.6-MariaDB\0",
+            b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0@\0",
+            b"E\0\0\0\x10SFATAL\0",
+        ],
+        ids=["HTTP", "SSH", "MariaDB", "gRPC", "PostgreSQL"],
+    )
+    @pytest.mark.parametrize("scheme", ["redis", "rediss"])
+    async def test_a_server_of_another_protocol(self, scheme: str, answer: bytes) -> None:
+        async with answering(answer) as port:
+            with pytest.raises(StoreMisconfigured, match=r"is no Redis.*Correct the host and the port"):
+                await info_of_store(f"{scheme}://127.0.0.1:{port}")
+
     @pytest.mark.parametrize("forbidden", ["-eval -evalsha", "-info", "-@all", "-hset", "-hincrby", "-rename", "-zadd"])
     async def test_a_user_who_may_not_do_what_memoryd_does(self, url: str, client: Client, forbidden: str) -> None:
         commands = ["+@all", *forbidden.split()]
@@ -174,6 +198,33 @@ class TestRefused:
         [port] = free_ports(1)
         with pytest.raises(StoreUnavailable, match=r"cannot be reached.*correct the store's URL"):
             await info_of_store(f"redis://127.0.0.1:{port}")
+
+    async def test_a_host_without_an_address(self) -> None:
+        with pytest.raises(StoreUnavailable, match=r"host of the store's URL has no address.*Correct the URL"):
+            await info_of_store("redis://memoryd.invalid")
+
+    async def test_a_server_that_says_nothing(self) -> None:
+        async with answering(b"") as port:
+            with pytest.raises(StoreUnavailable, match="did not answer"):
+                await info_of_store(f"redis://127.0.0.1:{port}")
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[int]:
+    """A server that answers the same to all who connect, whatever they say. Yields: its port."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        writer.write(answer)
+
+    server = await asyncio.start_server(greet, "127.0.0.1")
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        for writer in connections:
+            writer.transport.abort()
+        server.close()
 
 
 class TestTLS:
@@ -221,8 +272,21 @@ class TestTLS:
             await info_of_store(with_options(tls_url, ssl_ca_certs="/nowhere/ca.pem"))
 
     async def test_where_there_is_none_is_refused(self, url: str) -> None:
-        with pytest.raises((StoreMisconfigured, StoreUnavailable)):
+        with pytest.raises(StoreMisconfigured, match=r"speaks no TLS\. Begin the URL with redis:"):
             await info_of_store(url.replace("redis:", "rediss:"))
+
+    async def test_is_asked_for_where_there_is_nothing_else(self, tls_url: str) -> None:
+        with pytest.raises(StoreMisconfigured, match=r"speaks TLS\. Begin the URL with rediss:"):
+            await info_of_store(tls_url.replace("rediss:", "redis:"))
+
+    async def test_with_a_certificate_that_the_server_asks_for_and_nobody_gave(
+        self, tls_url: str, tmp_path: Path, client: Client
+    ) -> None:
+        with (
+            configured(client, tls_auth_clients="yes"),
+            pytest.raises(StoreMisconfigured, match=r"ended the connection.*ssl_certfile and ssl_keyfile"),
+        ):
+            await info_of_store(with_options(tls_url, ssl_ca_certs=tmp_path / "ca.pem"))
 
     def test_is_of_a_version_that_is_safe(self, tmp_path: Path) -> None:
         target = read_url("rediss://host")

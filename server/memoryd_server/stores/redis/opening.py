@@ -89,11 +89,18 @@ async def check_protocol(target: Target, address: Address, error: BaseException)
         raise StoreMisconfigured(f"{where} speaks no TLS, and is no Redis. Correct the host and the port of the URL.")
     if isinstance(error, InvalidResponse):
         raise StoreMisconfigured(f"{where} is no Redis: it speaks otherwise. Correct the host and the port of the URL.")
-    if target.tls is not None and "ssl_certfile" not in target.tls and isinstance(error, RedisConnectionError):
+    refusals = [cause.reason or "" for cause in causes if isinstance(cause, ssl.SSLError)]
+    lacks_certificate = target.tls is not None and "ssl_certfile" not in target.tls
+    # Some servers say why they end a connection, and it is not always read before its end is.
+    if lacks_certificate and isinstance(error, RedisConnectionError) and all(map(_asks_for_one, refusals)):
         raise StoreMisconfigured(
             f"{where} ended the connection by TLS. If it asks its clients for certificates, give one with the options "
             "ssl_certfile and ssl_keyfile of the URL; else look at its log."
         )
+
+
+def _asks_for_one(refusal: str) -> bool:
+    return "CERTIFICATE_REQUIRED" in refusal
 
 
 async def _speaks_plainly(address: Address) -> bool:

@@ -230,7 +230,8 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
 async def test_every_field_of_a_summary_comes_back(session: Session, store: Store) -> None:
     """(invariant 4)"""
     closed = encode_open(OpenState((OpenCall("=a", 1, (0,)),), (OpenGroup(1, 2, 3, 4, lost=True),)))
-    sent = StoredSummary(2, 1, "NUL \0 \r\n 😀 \u2028 'x' \\ {}", 3, (1 << 53) + 1, 4, "s", "m", 5, 6, 7, 8, "l", closed)
+    text = "NUL \0 \r\n 😀 \u2028 'x' \\ {}"
+    sent = StoredSummary(2, 1, text, 3, (1 << 53) + 1, 4, "s", "m", 5, 6, 7, 8, "l", closed)
     defaults = {field for field in sent.__struct_fields__ if getattr(sent, field) == getattr(summary(9), field)}
     assert defaults == set(), "the test gives every field a value of its own"
     record = await session.commit(new_summaries=(sent,), summaries=(link(2),))

@@ -24,7 +24,16 @@ from memoryd_server.stores.base import (
     Tail,
 )
 from memoryd_server.stores.memory import InMemoryStore
-from memoryd_server.stores.records import Entry, Lookup, LookupKind, Record, SessionKey, StoredMessage, Usability
+from memoryd_server.stores.records import (
+    Entry,
+    Lookup,
+    LookupKind,
+    Record,
+    SessionKey,
+    StoredMessage,
+    StoredSummary,
+    Usability,
+)
 
 Step = Callable[[], Awaitable[None]]
 """Happens before a call reaches the store: it may wait, change the store, or raise instead of the store."""
@@ -100,6 +109,19 @@ class FaultyStore(HistoryStore):
         self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int
     ) -> tuple[Record, Sequence[Entry]] | None:
         return await self.store.list_entries(key, incarnation, from_seq, to_seq, limit)
+
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self.store.list_in_reading_order(key, incarnation, from_head, to_head, limit)
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        return await self.store.read_summaries(key, incarnation, numbers)
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        return await self.store.list_folds(tenant, agent, before, limit, after)
 
     async def list_events(self, key: SessionKey, incarnation: str, after: int, limit: int) -> EventPage | None:
         return await self.store.list_events(key, incarnation, after, limit)

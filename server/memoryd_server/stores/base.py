@@ -390,6 +390,7 @@ class HistoryStore(ABC):
         Raises: StoreUnavailable.
         """
 
+    @abstractmethod
     async def list_in_reading_order(
         self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
     ) -> tuple[Record, Sequence[Entry]] | None:
@@ -402,8 +403,8 @@ class HistoryStore(ABC):
         Returns: None when there is no such session or it has another incarnation.
         Raises: StoreUnavailable.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def read_summaries(
         self, key: SessionKey, incarnation: str, numbers: Sequence[int]
     ) -> tuple[Record, Sequence[StoredSummary]] | None:
@@ -413,15 +414,14 @@ class HistoryStore(ABC):
         such session or it has another incarnation.
         Raises: StoreUnavailable.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
         """Sessions of an agent whose record's `fold_at` is before the given time, the earliest first. Decodes no
         record. Costs O(limit), however many sessions the agent has.
 
         Raises: StoreUnavailable.
         """
-        raise NotImplementedError
 
     @abstractmethod
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:

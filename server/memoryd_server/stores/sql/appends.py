@@ -46,7 +46,9 @@ def _only_adds(change: Change) -> bool:
         previous is not None
         and record is not None
         and previous.incarnation == record.incarnation
+        and previous.fold_at == record.fold_at
         and not (change.replaced or change.reopened or change.events or change.staging)
+        and not (change.new_summaries or change.dropped_summaries)
     )
 
 
@@ -55,6 +57,7 @@ def _is_born(change: Change) -> bool:
         change.previous is None
         and change.record is not None
         and not (change.replaced or change.completed or change.reopened or change.events or change.staging)
+        and not (change.new_summaries or change.dropped_summaries)
     )
 
 

@@ -18,10 +18,18 @@ from sqlalchemy import Dialect
 
 from memoryd_server.stores.records import Record, SessionKey, Usability
 from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, MESSAGE_COLUMNS, Row
-from memoryd_server.stores.sql.schema import messages, sessions
+from memoryd_server.stores.sql.schema import messages, sessions, summaries
 from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
-from memoryd_server.stores.sql.tails import OPENING_ROW, SESSION_COLUMNS, SESSION_ROW, TAIL_ROW, Asked
+from memoryd_server.stores.sql.tails import (
+    OPENING_ROW,
+    SESSION_COLUMNS,
+    SESSION_ROW,
+    SUMMARY_COLUMN,
+    SUMMARY_ROW,
+    TAIL_ROW,
+    Asked,
+)
 
 READING_ORDER: Final = "memoryd_messages_in_reading_order"
 
@@ -100,6 +108,7 @@ class _Shape(NamedTuple):
     if_little: bool
     """Whether it answers messages only when the session's row tells that their bodies are little. Otherwise it looks at
     the sizes, and answers messages without bodies when these do not fit."""
+    has_summary: bool
 
 
 class MariaDBLoadStatements:
@@ -116,14 +125,14 @@ class MariaDBLoadStatements:
         if known is not None and known.has_hints:
             if_little = known.is_little(asked.body_bytes, little)
             has_opening = asked.most_opening > 0 and known.has_opening
-            statement = self._statement(_Shape(usabilities, has_opening, is_known=True, if_little=if_little))
+            statement = self._statement(_Shape(usabilities, has_opening, True, if_little, asked.summary))
             rows: Sequence[Row] = yield Fetch(statement.sql, statement.parameters(asked, known, little))
             found = self._learn(asked.key, rows)
             if found is None or (
                 found.place == known.place and (not if_little or found.is_little(asked.body_bytes, little))
             ):
                 return rows
-        statement = self._statement(_Shape(usabilities, asked.most_opening > 0, is_known=False, if_little=False))
+        statement = self._statement(_Shape(usabilities, asked.most_opening > 0, False, False, asked.summary))
         rows = yield Fetch(statement.sql, statement.parameters(asked, None, little))
         self._learn(asked.key, rows)
         return rows
@@ -152,6 +161,8 @@ class _LoadStatement:
             texts += [self._tail(usability, is_bare) for usability in shape.usabilities]
             if shape.has_opening:
                 texts.append(self._opening(is_bare))
+        if shape.has_summary:
+            texts.append(self._newest_summary())
         self.sql = " UNION ALL ".join(texts)
 
     def parameters(self, asked: Asked, known: Known | None, largest: int) -> list[Any]:
@@ -183,6 +194,13 @@ class _LoadStatement:
     def _number(self, name: str) -> str:
         """Of the session: its `id`, `life`, `first_seq` or `opening_to`."""
         return self._parameter(name) if self._shape.is_known else f"(SELECT s.{name} {self._of_key()})"
+
+    def _newest_summary(self) -> str:
+        selected = ", ".join("x.summary" if name == SUMMARY_COLUMN else "NULL" for name in MESSAGE_COLUMNS)
+        of_life = f"x.session = {self._number('id')} AND x.life = {self._number('life')}"
+        return (
+            f"(SELECT {SUMMARY_ROW}, {selected} FROM {summaries.name} x WHERE {of_life} ORDER BY x.number DESC LIMIT 1)"
+        )
 
     def _life(self) -> str:
         return f"m.session = {self._number('id')} AND m.life = {self._number('life')}"

@@ -26,6 +26,7 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
 )
 from memoryd_server.stores.sql.reads import Reads
@@ -68,6 +69,18 @@ class PlannedStore(Store):
     ) -> tuple[Record, Sequence[Entry]] | None:
         return await self._plan_read(lambda reads: reads.list_entries(key, incarnation, from_seq, to_seq, limit))
 
+    async def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> tuple[Record, Sequence[Entry]] | None:
+        return await self._plan_read(
+            lambda reads: reads.list_in_reading_order(key, incarnation, from_head, to_head, limit)
+        )
+
+    async def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> tuple[Record, Sequence[StoredSummary]] | None:
+        return await self._plan_read(lambda reads: reads.read_summaries(key, incarnation, numbers))
+
     async def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Sequence[Entry]:
         return await self._plan_read(lambda reads: reads.list_unusable(key, usabilities, limit))
 
@@ -85,6 +98,9 @@ class PlannedStore(Store):
 
     async def list_due(self, due: Due, before: int, limit: int, after: str = "") -> DuePage:
         return await self._plan_loosely(lambda reads: reads.list_due(due, before, limit, after))
+
+    async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str = "") -> DuePage:
+        return await self._plan_loosely(lambda reads: reads.list_folds(tenant, agent, before, limit, after))
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         return await self._plan_loosely(lambda reads: reads.load_agent(tenant, agent))

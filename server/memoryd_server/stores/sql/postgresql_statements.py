@@ -11,6 +11,7 @@ from typing import Any, Final
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import AgentRecord, Record, Usability
 from memoryd_server.stores.sql.rows import (
+    ADDITION_COLUMNS,
     AGENT_COLUMNS,
     BODY_COLUMNS,
     LOOKUP_COLUMNS,
@@ -20,13 +21,22 @@ from memoryd_server.stores.sql.rows import (
     Codec,
     Row,
     open_apart,
+    row_of_addition,
     row_of_agent,
     row_of_record,
     stored_version,
 )
 from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
-from memoryd_server.stores.sql.tails import OPENING_ROW, SESSION_COLUMNS, SESSION_ROW, TAIL_ROW, Asked
+from memoryd_server.stores.sql.tails import (
+    OPENING_ROW,
+    SESSION_COLUMNS,
+    SESSION_ROW,
+    SUMMARY_COLUMN,
+    SUMMARY_ROW,
+    TAIL_ROW,
+    Asked,
+)
 from memoryd_server.stores.sql.writes import FIRST_LIFE
 
 _TYPES: Final = {
@@ -35,7 +45,7 @@ _TYPES: Final = {
     **dict.fromkeys(
         ("seq", "head", "tokens", "prior_user", "created", "version", "activity", "removed_at", "expires_at"), "bigint"
     ),
-    **dict.fromkeys(("first_seq", "opening_to", "bytes", "largest", "expected_version"), "bigint"),
+    **dict.fromkeys(("first_seq", "opening_to", "bytes", "largest", "expected_version", "fold_at"), "bigint"),
     "digest": "bytea",
 }
 """The types of columns that are not texts."""
@@ -87,10 +97,20 @@ class PostgreSQLLoadStatements:
             FROM s CROSS JOIN unnest($4::smallint[]) AS wanted (usability) CROSS JOIN LATERAL {newest}
             UNION ALL
             SELECT {kind(OPENING_ROW)}, {found} FROM s CROSS JOIN LATERAL {opening}"""
+        newest_summary = ", ".join(
+            f"{'x.summary' if column == SUMMARY_COLUMN else 'NULL'}::{_type(column)}" for column in MESSAGE_COLUMNS
+        )
+        self._sql_with_summary = f"""{self._sql}
+            UNION ALL
+            SELECT {SUMMARY_ROW}, {newest_summary} FROM s CROSS JOIN LATERAL (
+                SELECT summary FROM memoryd_summaries
+                WHERE session = s.id AND life = s.life ORDER BY number DESC LIMIT 1
+            ) x"""
 
     def rows(self, asked: Asked) -> Plan[Sequence[Row]]:
-        key, usabilities, most, most_opening, body_bytes = asked
-        rows: Sequence[Row] = yield Fetch(self._sql, (*key, usabilities, most, most_opening, body_bytes))
+        key, usabilities, most, most_opening, body_bytes, summary = asked
+        sql = self._sql_with_summary if summary else self._sql
+        rows: Sequence[Row] = yield Fetch(sql, (*key, usabilities, most, most_opening, body_bytes))
         return rows
 
 
@@ -170,7 +190,7 @@ class AppendStatement:
         self._codec = codec
         self._parameters = 0
         key = " AND ".join(f"s.{name} = c.{name}" for name in KEY)
-        changes = self._unnest(*KEY, "expected_incarnation", "expected_version", *RECORD_COLUMNS)
+        changes = self._unnest(*KEY, "expected_incarnation", "expected_version", *ADDITION_COLUMNS)
         of_ids = self._parameters
         lookups = self._unnest("number", *LOOKUP_COLUMNS)
         messages = self._unnest("number", *MESSAGE_COLUMNS)
@@ -178,9 +198,9 @@ class AppendStatement:
         self.sql = f"""
             WITH c AS MATERIALIZED (
                 SELECT * FROM {changes} WITH ORDINALITY
-                AS c ({", ".join((*KEY, "expected_incarnation", "expected_version", *RECORD_COLUMNS))}, number)
+                AS c ({", ".join((*KEY, "expected_incarnation", "expected_version", *ADDITION_COLUMNS))}, number)
             ), changed AS (
-                UPDATE memoryd_sessions s SET {_set(f"c.{name}" for name in RECORD_COLUMNS)}
+                UPDATE memoryd_sessions s SET {_set(f"c.{name}" for name in ADDITION_COLUMNS)}
                 FROM c WHERE {key} AND s.incarnation = c.expected_incarnation AND s.version = c.expected_version
                 AND NOT EXISTS (
                     SELECT FROM unnest(${of_ids + 1}::integer[], ${of_ids + 2}::smallint[], ${of_ids + 3}::text[])
@@ -217,7 +237,7 @@ class AppendStatement:
         values = _Parameters()
         key = " AND ".join(f"s.{name} = {value}" for name, value in zip(KEY, values(*KEY), strict=True))
         incarnation, version = values("expected_incarnation", "expected_version")
-        record = _set(values(*RECORD_COLUMNS))
+        record = _set(values(*ADDITION_COLUMNS))
         message = ", ".join(values(*MESSAGE_COLUMNS))
         lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
         return f"""
@@ -278,18 +298,18 @@ class AppendStatement:
 
 
 def _set(values: Iterable[str]) -> str:
-    """The assignments of values to RECORD_COLUMNS."""
+    """The assignments of values to ADDITION_COLUMNS."""
     return ", ".join(
         f"{name} = COALESCE({value}, s.{name})" if name == "open_calls" else f"{name} = {value}"
-        for name, value in zip(RECORD_COLUMNS, values, strict=True)
+        for name, value in zip(ADDITION_COLUMNS, values, strict=True)
     )
 
 
 def _values_of_record(previous: Record, record: Record) -> Row:
-    """What the record is expected to be, and RECORD_COLUMNS; None for open calls that stay as they are: what is stored
-    outside of a row is not written again then.
+    """What the record is expected to be, and ADDITION_COLUMNS; None for open calls that stay as they are: what is
+    stored outside of a row is not written again then.
     """
-    *row, open_calls = row_of_record(record)
+    *row, open_calls = row_of_addition(record)
     is_kept = open_apart(previous) == open_apart(record)
     return previous.incarnation, stored_version(previous), *row, None if is_kept else open_calls
 

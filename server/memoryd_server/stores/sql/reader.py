@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import TypeVar
 
 from memoryd_server.stores.base import Loaded, Tail
-from memoryd_server.stores.records import Entry, Record, SessionKey, Usability
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredSummary, Usability
 from memoryd_server.stores.sql.carrying import carry_out
 from memoryd_server.stores.sql.reads import Reads, Session
 from memoryd_server.stores.sql.rows import Codec, Row, entry_of, message_of, record_of
@@ -76,20 +76,24 @@ class Reader:
 
     def _load_tail(self, session: Session, tail: Tail) -> Loaded:
         record = session.record
+        summary: StoredSummary | None = None
+        if tail.summary and record.summaries:
+            summary = carry_out(self._connection, self._reads.current_summary(session, asked=True))
         fitting = _fitting(record, tail)
         # Where so many may suffice, one walk with bodies spares another for them.
         if fitting >= tail.messages or (fitting > 0 and tail.tokens is not None):
             walk = self._backwards(session, tail.usabilities, self._sql.messages_backwards, message_of)
             newest = take_tail(islice(walk, fitting + 1), tail)
             if len(newest) <= fitting:
-                return Loaded(record, newest, self._opening(session, tail, self._sql.messages, message_of))
+                return Loaded(record, newest, self._opening(session, tail, self._sql.messages, message_of), summary)
         entries = take_tail(self._backwards(session, tail.usabilities, self._sql.entries_backwards, entry_of), tail)
         opening = self._opening(session, tail, self._sql.entries, entry_of)
         if not bodies_fit(entries, opening, tail.body_bytes):
-            return Loaded(record, entries, opening)
+            return Loaded(record, entries, opening, summary)
         seqs = list({entry.seq for entry in (*opening, *entries)})
         messages = carry_out(self._connection, self._reads.messages_by_seq(session, seqs))
-        return Loaded(record, [messages[entry.seq] for entry in entries], [messages[entry.seq] for entry in opening])
+        newest, first = ([messages[entry.seq] for entry in some] for some in (entries, opening))
+        return Loaded(record, newest, first, summary)
 
     def _opening(self, session: Session, tail: Tail, sql: str, build: Callable[[Row], AnyEntry]) -> Sequence[AnyEntry]:
         record = session.record
@@ -136,6 +140,7 @@ def _fitting(record: Record, tail: Tail) -> int:
 
 
 def _expected_bytes(record: Record, tail: Tail) -> float:
-    """The bodies that a tail holds, if its messages are as large as those of the whole history."""
+    """The texts that a load reads, if its messages are as large as those of the whole history."""
     wanted, held = (tail.messages, record.messages) if tail.tokens is None else (tail.tokens, record.tokens)
-    return record.bytes * min(1, wanted / max(1, held))
+    of_summary = record.summary.size if tail.summary and record.summary else 0
+    return record.bytes * min(1, wanted / max(1, held)) + of_summary

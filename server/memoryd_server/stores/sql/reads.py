@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
@@ -28,12 +29,14 @@ from memoryd_server.stores.records import (
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
+    decode_summary,
 )
 from memoryd_server.stores.sql.rows import Codec, Row, event_of, record_of
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Fetch, Plan, first
-from memoryd_server.stores.walk import merge_backwards, take_page, visibility, visible_segments
+from memoryd_server.stores.walk import Segment, merge_backwards, reading_order, take_page, visibility, visible_segments
 
 READ_AHEAD: Final = 2
 """Rows that are read beyond a page: the one that tells whether there is more, and the driver's next."""
@@ -123,6 +126,28 @@ class Reads:
                 entries += map(self._codec.undoable_entry, rows)
         return session.record, entries
 
+    def list_in_reading_order(
+        self, key: SessionKey, incarnation: str, from_head: int, to_head: int, limit: int
+    ) -> Plan[tuple[Record, Sequence[Entry]] | None]:
+        session = yield from self._session(key)
+        if session is None or session.record.incarnation != incarnation:
+            return None
+        segments = visible_segments(session.record, from_head, to_head)
+        walks: list[list[Entry]] = []
+        for usability in Usability:
+            walk = yield from self._visible(session, usability, self._sql.entries_forwards, segments, limit)
+            walks.append(walk)
+        return session.record, list(islice(merge(*walks, key=reading_order), limit))
+
+    def read_summaries(
+        self, key: SessionKey, incarnation: str, numbers: Sequence[int]
+    ) -> Plan[tuple[Record, Sequence[StoredSummary]] | None]:
+        session = yield from self._session(key)
+        if session is None or session.record.incarnation != incarnation:
+            return None
+        summaries = yield from self.summaries_by_number(session, numbers)
+        return session.record, [summaries[number] for number in numbers if number in summaries]
+
     def list_unusable(self, key: SessionKey, usabilities: Collection[Usability], limit: int) -> Plan[Sequence[Entry]]:
         session = yield from self._session(key)
         if session is None:
@@ -183,6 +208,16 @@ class Reads:
         place = Cursor.parse(after) if after else Cursor(0, 0)
         sql = self._sql.list_purgeable if due is Due.PURGE else self._sql.list_expiring
         rows = list((yield Fetch(sql, (before, *self._sql.place(*place), limit + 1))))
+        return self._due_page(rows, limit)
+
+    def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str) -> Plan[DuePage]:
+        place = Cursor.parse(after) if after else Cursor(0, 0)
+        parameters = (tenant, agent, before, *self._sql.place(*place), limit + 1)
+        rows = list((yield Fetch(self._sql.list_folds, parameters)))
+        return self._due_page(rows, limit)
+
+    def _due_page(self, rows: list[Row], limit: int) -> DuePage:
+        """A page of rows of which one more than a page holds was asked for."""
         page = rows[:limit]
         return DuePage(
             keys=[self._codec.key(row[2:]) for row in page],
@@ -208,6 +243,22 @@ class Reads:
                 messages[message.seq] = message
         return messages
 
+    def summaries_by_number(self, session: Session, numbers: Sequence[int]) -> Plan[dict[int, StoredSummary]]:
+        """The summaries that are there, by number."""
+        summaries = {}
+        for sql, values in self._sql.summaries_by_number.runs(numbers):
+            for number, text in (yield Fetch(sql, (session.id, session.life, *values))):
+                summaries[number] = decode_summary(text)
+        return summaries
+
+    def current_summary(self, session: Session, *, asked: bool) -> Plan[StoredSummary | None]:
+        """What a load tells of a session's summaries."""
+        link = session.record.summary
+        if not asked or link is None:
+            return None
+        summaries = yield from self.summaries_by_number(session, [link.number])
+        return summaries[link.number]
+
     def _session(self, key: SessionKey) -> Plan[Session | None]:
         row = first((yield Fetch(self._sql.session, key)))
         return None if row is None else Session(row[0], row[1], record_of(*row[2:]))
@@ -221,14 +272,23 @@ class Reads:
 
     def _newest(self, session: Session, usability: Usability, limit: int) -> Plan[list[Entry]]:
         """The newest visible entries of a usability, at most `limit`, backwards in reading order."""
+        segments = visible_segments(session.record)[::-1]
+        return (yield from self._visible(session, usability, self._sql.entries_backwards, segments, limit))
+
+    def _visible(
+        self, session: Session, usability: Usability, sql: str, segments: Sequence[Segment], limit: int
+    ) -> Plan[list[Entry]]:
+        """The visible entries of a usability, at most `limit`, whose heads lie in the segments, in the order of these
+        and of the statement.
+        """
         is_visible = visibility(session.record)
         entries: list[Entry] = []
-        for low, high in reversed(visible_segments(session.record)):
-            # Of a group whose head is visible, newer messages may be removed: these are read and passed over.
+        for low, high in segments:
+            # Of a group whose head is visible, other messages may be removed: these are read and passed over.
             asked = limit
             while len(entries) < limit:
                 parameters = (session.id, session.life, int(usability), low, high, asked)
-                found = list(map(self._codec.entry, (yield Fetch(self._sql.entries_backwards, parameters))))
+                found = list(map(self._codec.entry, (yield Fetch(sql, parameters))))
                 visible = [entry for entry in found if is_visible(entry.seq)]
                 if len(found) < asked or len(entries) + len(visible) >= limit:
                     entries += visible[: limit - len(entries)]

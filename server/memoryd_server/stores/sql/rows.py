@@ -21,11 +21,13 @@ from memoryd_server.stores.records import (
     Role,
     SessionKey,
     StoredMessage,
+    StoredSummary,
     Usability,
     decode_policy,
     decode_record,
     encode_policy,
     encode_record,
+    encode_summary,
     replace,
 )
 
@@ -52,14 +54,17 @@ STORED_COLUMNS: Final = ("session", "life", *MESSAGE_COLUMNS)
 LOOKUP_COLUMNS: Final = ("kind", "id", "created", "digest", "answer")
 STORED_LOOKUP_COLUMNS: Final = ("session", *LOOKUP_COLUMNS, "life")
 AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy")
+SUMMARY_COLUMNS: Final = ("session", "life", "number", "summary")
 EVENT_COLUMNS: Final = ("number", "kind", "after_seq", "from_seq", "to_seq", "messages", "epoch", "created")
 # Of the table of sessions: what changes with every record, and what seldom does.
 HINT_COLUMNS: Final = ("first_seq", "opening_to", "bytes", "largest")
 CHANGING_COLUMNS: Final = ("version", "record", *HINT_COLUMNS)
-RECORD_COLUMNS: Final = (
+# Those that a change may set which only adds to a session, and all.
+ADDITION_COLUMNS: Final = (
     *("incarnation", "version", "activity", "user_id", "removed_at", "record"),
     *(*HINT_COLUMNS, "expires_at", "open_calls"),
 )
+RECORD_COLUMNS: Final = (*ADDITION_COLUMNS, "fold_at")
 
 LONG_OPEN_CALLS: Final = KIB
 """Open calls that are longer, encoded, stand in a column of their own, which most changes need not write anew: a record
@@ -233,6 +238,11 @@ def row_of_event(session: int, life: int, event: Event) -> Row:
     )
 
 
+def row_of_summary(session: int, life: int, summary: StoredSummary) -> Row:
+    """The row of the table of summaries."""
+    return session, life, summary.number, encode_summary(summary).decode()
+
+
 def record_of(text: str, open_calls: str | None) -> Record:
     """The record in the columns `record` and `open_calls`."""
     record = decode_record(text)
@@ -245,15 +255,18 @@ def open_apart(record: Record) -> msgspec.Raw | None:
 
 
 def stored_version(record: Record) -> int:
-    """The value of the column `version`."""
-    return record.version if open_apart(record) is None else -record.version
+    """The value of the column `version`. It is negative where a server of an older schema would not see all of the
+    record, and write it anew without that: its compare-and-set fails.
+    """
+    is_plain = open_apart(record) is None and not record.summaries and record.fold_at is None
+    return record.version if is_plain else -record.version
 
 
 def seldom_changing(record: Record) -> tuple[object, ...]:
     """What is beyond CHANGING_COLUMNS: what indexes over sessions hold of a record, and the open calls that stand apart
     from it.
     """
-    return (*_indexed(record), open_apart(record))
+    return (*_indexed(record), record.fold_at, open_apart(record))
 
 
 def changing(record: Record) -> Row:
@@ -263,6 +276,11 @@ def changing(record: Record) -> Row:
 
 def row_of_record(record: Record) -> Row:
     """The values of RECORD_COLUMNS."""
+    return (*row_of_addition(record), record.fold_at)
+
+
+def row_of_addition(record: Record) -> Row:
+    """The values of ADDITION_COLUMNS."""
     activity, user_id, removed_at, expires_at = _indexed(record)
     apart = open_apart(record)
     return (

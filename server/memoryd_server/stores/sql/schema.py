@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
 
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 """The newest migration: a database at this revision is opened without looking at the migrations."""
 
 REVISION_TABLE: Final = "memoryd_schema"
@@ -41,7 +41,7 @@ sessions = Table(
     # Grows when the session is born again: rows of messages carry it, in the place of the longer incarnation.
     Column("life", Integer, nullable=False),
     Column("incarnation", String(32), nullable=False),
-    # Of the record; negative where its open calls stand apart from it.
+    # Of the record; negative where a server of an older schema would not see all of it (`rows`).
     Column("version", BigInteger, nullable=False),
     Column("activity", BigInteger, nullable=False),
     Column("user_id", exact()),
@@ -58,6 +58,8 @@ sessions = Table(
     Column("expires_at", BigInteger),
     # Those of the record, where they are long (`rows`); otherwise empty, and NULL where an older server wrote the row.
     Column("open_calls", long_text()),
+    # Of the record: since or from when its next summary is left to a client.
+    Column("fold_at", BigInteger),
     UniqueConstraint("tenant", "agent", "session_id", name="memoryd_sessions_key"),
     # An id is never used again, so that nothing left behind can belong to another session.
     sqlite_autoincrement=True,
@@ -97,6 +99,12 @@ Index(
     sessions.c.expires_at,
     sqlite_where=sessions.c.expires_at.is_not(None),
     postgresql_where=sessions.c.expires_at.is_not(None),
+)
+Index(
+    "memoryd_sessions_foldable",
+    *(sessions.c.tenant, sessions.c.agent, sessions.c.fold_at, sessions.c.id),
+    sqlite_where=sessions.c.fold_at.is_not(None),
+    postgresql_where=sessions.c.fold_at.is_not(None),
 )
 
 messages = Table(
@@ -230,6 +238,18 @@ events = Table(
     **TABLE_OPTIONS,
 )
 Index("memoryd_events_by_age", events.c.created)
+
+summaries = Table(
+    "memoryd_summaries",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    Column("life", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    # As JSON text (`records.encode_summary`).
+    Column("summary", long_text(), nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
 
 leases = Table(
     "memoryd_leases",

@@ -43,6 +43,7 @@ from memoryd_server.stores.sql.rows import (
     REPLACED_COLUMNS,
     STORED_COLUMNS,
     STORED_LOOKUP_COLUMNS,
+    SUMMARY_COLUMNS,
     UNDOABLE_ENTRY_COLUMNS,
     LeftoverKind,
 )
@@ -57,6 +58,7 @@ from memoryd_server.stores.sql.schema import (
     meta,
     metadata,
     sessions,
+    summaries,
 )
 
 LIST_SIZES: Final = (1, 4, 16, 64, 256)
@@ -179,7 +181,7 @@ class Statements:
 
         self._names_places_twice = dialect.name in MYSQL
 
-        def due(column: ColumnElement[Any]) -> str:
+        def due(column: ColumnElement[Any], *owner: str) -> str:
             after: BindParameter[int] = bindparam("after")
             id_: BindParameter[int] = bindparam("id")
             behind = (
@@ -188,13 +190,16 @@ class Statements:
                 else tuple_(column, s.id) > tuple_(after, id_)
             )
             statement = select(column, s.id, s.tenant, s.agent, s.session_id).where(
-                column < bindparam("before"), behind
+                *(s[name] == bindparam(name) for name in owner), column < bindparam("before"), behind
             )
+            if owner:
+                statement = _led_by(statement, sessions, "memoryd_sessions_foldable")
             place = self.place("after", "id")
-            return compiled(_first(statement).order_by(column, s.id), "before", *place, "limit")
+            return compiled(_first(statement).order_by(column, s.id), *owner, "before", *place, "limit")
 
         self.list_purgeable = due(s.removed_at)
         self.list_expiring = due(s.expires_at)
+        self.list_folds = due(s.fold_at, "tenant", "agent")
         activity: BindParameter[int] = bindparam("activity")
         id_: BindParameter[int] = bindparam("id")
         behind = (
@@ -230,15 +235,15 @@ class Statements:
         life = ("session", "life")
         seqs = (m.seq >= bindparam("low"), m.seq <= bindparam("high"))
 
-        def backwards(columns: list[Any]) -> str:
+        def in_reading_order(columns: list[Any], *order: ColumnElement[Any]) -> str:
             heads = (m.head >= bindparam("low"), m.head <= bindparam("high"))
             statement = select(*columns).where(*of_life, m.usability == bindparam("usability"), *heads)
             statement = _led_by(statement, messages, "memoryd_messages_in_reading_order")
-            order = (m.head.desc(), m.position.desc(), m.seq.desc())
             return compiled(_first(statement.order_by(*order)), *life, "usability", "low", "high", "limit")
 
-        self.entries_backwards = backwards(entry_columns)
-        self.messages_backwards = backwards(message_columns)
+        self.entries_backwards = in_reading_order(entry_columns, m.head.desc(), m.position.desc(), m.seq.desc())
+        self.messages_backwards = in_reading_order(message_columns, m.head.desc(), m.position.desc(), m.seq.desc())
+        self.entries_forwards = in_reading_order(entry_columns, m.head, m.position, m.seq)
         self.entries = compiled(select(*entry_columns).where(*of_life, *seqs).order_by(m.seq), *life, "low", "high")
         self.messages = compiled(select(*message_columns).where(*of_life, *seqs).order_by(m.seq), *life, "low", "high")
         self.undoable_entries_backwards = compiled(
@@ -399,6 +404,22 @@ class Statements:
         oldest_events = _first(select(e.created).where(e.created < bindparam("before")).order_by(e.created)).subquery()
         self.last_old_event = compiled(select(func.max(oldest_events.c.created)), "before", "limit")
         self.delete_old_events = compiled(delete(events).where(e.created <= bindparam("last")), "last")
+
+        # Summaries
+        x = summaries.c
+        of_summaries = (x.session == bindparam("session"), x.life == bindparam("life"))
+        self.summaries_by_number = ListStatement(
+            dialect, select(x.number, x.summary).where(*of_summaries), x.number, *life
+        )
+        self.insert_summary = compiled(_insert(summaries, *SUMMARY_COLUMNS), *SUMMARY_COLUMNS)
+        self.delete_summary = compiled(
+            delete(summaries).where(*of_summaries, x.number == bindparam("at")), *(*life, "at")
+        )
+        first_summaries = _first(select(x.number).where(*of_summaries).order_by(x.number)).subquery()
+        self.last_summary_to_delete = compiled(select(func.max(first_summaries.c.number)), *life, "limit")
+        self.delete_summaries = compiled(
+            delete(summaries).where(*of_summaries, x.number <= bindparam("last")), *(*life, "last")
+        )
 
         # Leases
         lease = leases.c

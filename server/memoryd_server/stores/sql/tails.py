@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from memoryd_server.stores.base import Loaded, Tail
-from memoryd_server.stores.records import Entry, Record, SessionKey, Usability
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredSummary, Usability, decode_summary
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, MESSAGE_COLUMNS, Codec, Row, record_of
 from memoryd_server.stores.sql.statements import Statements
@@ -44,7 +44,8 @@ REMEMBERED: Final = 4_096
 SESSION_ROW: Final = 0
 TAIL_ROW: Final = 2
 OPENING_ROW: Final = 4
-"""The first column of a row: what it is about; for the latter two, plus 1 when it lacks its body."""
+SUMMARY_ROW: Final = 6
+"""The first column of a row: what it is about; of tail and opening, plus 1 when it lacks its body."""
 
 SESSION_COLUMNS: Final = {
     "seq": "id",
@@ -55,6 +56,9 @@ SESSION_COLUMNS: Final = {
     "metadata": "open_calls",
 }
 """Where a session's row has its columns among MESSAGE_COLUMNS."""
+
+SUMMARY_COLUMN: Final = "content"
+"""Where the row of the newest summary has its text."""
 
 
 class Asked(NamedTuple):
@@ -67,6 +71,8 @@ class Asked(NamedTuple):
     most_opening: int
     """Rows of the opening; 0 for none."""
     body_bytes: int
+    summary: bool = False
+    """Whether to answer a row of the newest summary, if there is one."""
 
 
 class LoadStatements(Protocol):
@@ -101,11 +107,11 @@ class Loads(Reads):
         most = self._rows_of(key, tail)
         while True:
             most_opening = min(most, tail.messages + 1) // 2 + 1 if tail.opening else 0
-            asked = Asked(key, tuple(tail.usabilities), most, most_opening, tail.body_bytes)
+            asked = Asked(key, tuple(tail.usabilities), most, most_opening, tail.body_bytes, tail.summary)
             rows = yield from self._load_statements.rows(asked)
             if not rows:
                 return None
-            parts: dict[int, list[Row]] = {SESSION_ROW: [], TAIL_ROW: [], OPENING_ROW: []}
+            parts: dict[int, list[Row]] = {SESSION_ROW: [], TAIL_ROW: [], OPENING_ROW: [], SUMMARY_ROW: []}
             for row in rows:
                 parts[row[0] & ~1].append(row)
             _, _, first_seq, opening_to, text, open_calls = _of_session(parts[SESSION_ROW][0])
@@ -141,10 +147,12 @@ class Loads(Reads):
                 rows = yield Fetch(self._sql.entries, (session.id, session.life, *segment))
                 opening += map(self._codec.entry, rows)
             opening = take_opening(opening, tail)
+        summary = yield from self.current_summary(session, asked=tail.summary)
         if not bodies_fit(entries, opening, tail.body_bytes):
-            return Loaded(record, entries, opening)
+            return Loaded(record, entries, opening, summary)
         bodies = yield from self.messages_by_seq(session, list({entry.seq for entry in (*opening, *entries)}))
-        return Loaded(record, [bodies[entry.seq] for entry in entries], [bodies[entry.seq] for entry in opening])
+        whole, first = ([bodies[entry.seq] for entry in some] for some in (entries, opening))
+        return Loaded(record, whole, first, summary)
 
     def _rows_of(self, key: SessionKey, tail: Tail) -> int:
         """The rows that the tail probably takes: one more than wanted tells whether the newest group goes on."""
@@ -168,11 +176,14 @@ class Loads(Reads):
         is_visible = visibility(record) if record.removed else None
         entries = take_tail(_walk(map(self._of_row, newest), asked.most, is_visible), tail)
         opening = take_opening(_run(map(self._of_row, first), asked.most_opening, is_visible), tail)
+        summary: StoredSummary | None = None
+        if tail.summary and record.summaries:
+            summary = decode_summary(_text_of_summary(parts[SUMMARY_ROW][0]))
         if not bodies_fit(entries, opening, tail.body_bytes):
-            return Loaded(record, list(map(bare, entries)), list(map(bare, opening)))
+            return Loaded(record, list(map(bare, entries)), list(map(bare, opening)), summary)
         if any(type(entry) is Entry for entry in (*entries, *opening)):
             return None
-        return Loaded(record, entries, opening)
+        return Loaded(record, entries, opening, summary)
 
     def _of_row(self, row: Row) -> Entry:
         return self._codec.entry(row[1:_ENTRY_END]) if row[0] & 1 else self._codec.message(row[1:])
@@ -181,6 +192,7 @@ class Loads(Reads):
 _backwards = itemgetter(*(1 + MESSAGE_COLUMNS.index(name) for name in ("head", "position", "seq")))
 _by_seq = itemgetter(1 + MESSAGE_COLUMNS.index("seq"))
 _of_session = itemgetter(*(1 + MESSAGE_COLUMNS.index(name) for name in SESSION_COLUMNS))
+_text_of_summary = itemgetter(1 + MESSAGE_COLUMNS.index(SUMMARY_COLUMN))
 _ENTRY_END: Final = 1 + len(ENTRY_COLUMNS)
 
 

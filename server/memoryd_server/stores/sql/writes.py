@@ -30,6 +30,7 @@ from memoryd_server.stores.sql.rows import (
     row_of_agent,
     row_of_event,
     row_of_record,
+    row_of_summary,
     seldom_changing,
     stored_version,
 )
@@ -146,6 +147,12 @@ class Writes:
             )
         if change.events:
             yield ExecuteMany(self._sql.insert_event, [row_of_event(session, life, event) for event in change.events])
+        if change.dropped_summaries:
+            yield ExecuteMany(self._sql.delete_summary, [(*of_life, number) for number in change.dropped_summaries])
+        if change.new_summaries:
+            yield ExecuteMany(
+                self._sql.insert_summary, [row_of_summary(session, life, summary) for summary in change.new_summaries]
+            )
 
     def _update(self, state: _State, previous: Record, record: Record) -> Plan[None]:
         # A server of an older schema keeps open calls in the record, however many they are.
@@ -294,9 +301,11 @@ class Writes:
             yield Execute(self._sql.delete_session, (session,))
         deleted = Deleted(messages=(yield from self._delete_messages(session, life, *_ALL_SEQS, limit)))
         if deleted.total < limit:
-            (last,) = first((yield Fetch(self._sql.last_event_to_delete, (*of_life, limit - deleted.total)))) or (None,)
-            if last is not None:
-                deleted += Deleted(events=(yield Execute(self._sql.delete_events, (*of_life, last))))
+            sql = (self._sql.last_event_to_delete, self._sql.delete_events)
+            deleted += Deleted(events=(yield from self._delete_first(*sql, of_life, limit - deleted.total)))
+        if deleted.total < limit:
+            sql = (self._sql.last_summary_to_delete, self._sql.delete_summaries)
+            deleted += Deleted(summaries=(yield from self._delete_first(*sql, of_life, limit - deleted.total)))
         if deleted.total >= limit:
             return deleted
         if kind is LeftoverKind.LIFE and not forgets:
@@ -313,6 +322,11 @@ class Writes:
         of_life = (session, life)
         (last,) = first((yield Fetch(self._sql.last_to_purge, (*of_life, low, high, limit)))) or (None,)
         return 0 if last is None else (yield Execute(self._sql.purge, (*of_life, low, last)))
+
+    def _delete_first(self, last_of: str, delete: str, of_life: tuple[int, int], limit: int) -> Plan[int]:
+        """Deletes the first rows of a life by number, given the statement that finds the last of them."""
+        (last,) = first((yield Fetch(last_of, (*of_life, limit)))) or (None,)
+        return 0 if last is None else (yield Execute(delete, (*of_life, last)))
 
     def _delete_lookups(self, session: int, life: int, limit: int) -> Plan[int]:
         last = dict((yield Fetch(self._sql.oldest_lookups, (session, life, limit))))

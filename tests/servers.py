@@ -25,7 +25,7 @@ def memoryd_environment(extra: Mapping[str, str] | None = None) -> dict[str, str
 
 
 class ServerProcess:
-    """A server in a process of its own, on a free port of the loopback interface."""
+    """A server in a process of its own, on a free port of the loopback interface unless its arguments name another."""
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class ServerProcess:
         log: Path,
         wrapper: Sequence[str] = (),
     ) -> None:
-        self._command = [*wrapper, str(MEMORYD), "serve", "--listen", "127.0.0.1:0", *arguments]
+        listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+        self._command = [*wrapper, str(MEMORYD), "serve", *listen, *arguments]
         self._environment = memoryd_environment(environment)
         self._log = log
         self.address = ""

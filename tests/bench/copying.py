@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from memoryd_server.cli.copy_run import NOTHING_MATCHED
 from memoryd_server.config import ENV_PREFIX
 from tests.bench import sessions
 from tests.bench.databases import SERVERS
@@ -67,7 +68,7 @@ async def measure_copies(
         server = await asyncio.to_thread(stack.enter_context, OwnServer(SERVERS[there], on_disk))
         between = stack.enter_context(server.new_database())
         # The first run of a program compiles it.
-        await _copy(_Store(here, first), _Store(there, between), "--agent", "nobody")
+        await _copy(_Store(here, first), _Store(there, between), "--agent", "nobody", status=NOTHING_MATCHED)
         return [
             await _measured(_Store(here, first), _Store(there, between), options.copied_messages),
             await _measured(_Store(there, between), _Store(here, second), options.copied_messages),
@@ -95,7 +96,7 @@ async def _measured(source: _Store, target: _Store, messages: int) -> Copied:
     return Copied(source.name, target.name, messages, seconds, (_computed() - computed) / seconds)
 
 
-async def _copy(source: _Store, target: _Store, *arguments: str) -> None:
+async def _copy(source: _Store, target: _Store, *arguments: str, status: int = 0) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     environment.pop(_NOT_COMPILED_ONCE, None)
     for store in (source, target):
@@ -107,7 +108,7 @@ async def _copy(source: _Store, target: _Store, *arguments: str) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     _, said = await process.communicate()
-    if process.returncode:
+    if process.returncode != status:
         raise ProcessFailed(
             f"memoryd copy from {source.name} to {target.name} ended with status {process.returncode}:\n{said.decode()}"
         )

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import policy_pb2 as policies
 from memoryd_server.app import METHODS
+from memoryd_server.engine.instruments import FOLD_OUTCOMES
 from memoryd_server.engine.runtime import Defaults, Runtime
 from memoryd_server.engine.stores import is_reachable
 from memoryd_server.interceptors import Authentication, Draining, InFlight, chain
@@ -44,6 +45,7 @@ from memoryd_server.stores.memory import InMemoryStore
 from tests.conftest import StartServer
 from tests.servers import MEMORYD, START_SECONDS, ServerProcess, memoryd_environment
 from tests.service.in_process import HookedStore
+from tests.service.summarized import set_policy
 from tests.service.wire import Stubs, calls, new_key, refused, results, text
 
 IN_MEMORY: Final = ("--store", "default=memory://", "--tokenizer", "estimate")
@@ -195,6 +197,33 @@ class TestAServer:
             )
         assert scrape.value("memoryd_window_shortened_messages_total", store="default") == 1
         assert scrape.value("memoryd_windows_over_limit_total", store="default") == 1
+
+    def test_counts_folds_its_own_and_those_of_clients(self, server: Measured, stubs: Stubs, agent: str) -> None:
+        """A repeated commit of a task is no second one."""
+        own, task_of = new_key(agent), new_key(agent)
+        for key, summarizer in ((own, "extractive"), (task_of, "client")):
+            stubs.append(key, *(text(f"Fact {number} of Atlas.") for number in range(6)))
+            set_policy(stubs, key, summarizer, limit=4)
+            stubs.load(key)
+        task = stubs.lease(task_of)
+        for _ in range(2):
+            stubs.commit(task, "Three facts of Atlas.")
+        stubs.append(task_of, text("A seventh."))
+        for _ in range(2):
+            stubs.abandon(stubs.lease(task_of))
+        task = stubs.lease(task_of)
+        for _ in range(2):
+            stubs.abandon(task, failed=True)
+
+        scrape = server.scrape()
+        outcomes = {
+            outcome: scrape.value("memoryd_folds_total", store="default", outcome=outcome) for outcome in FOLD_OUTCOMES
+        }
+        assert {outcome: count for outcome, count in outcomes.items() if count} == {"committed": 2, "abandoned": 1}
+        assert scrape.value("memoryd_folded_messages_total", store="default") == 3 + 3
+        assert scrape.value("memoryd_fold_duration_seconds_count", store="default") == 3
+        assert 0 < scrape.value("memoryd_fold_duration_seconds_sum", store="default") < 60
+        assert scrape.value("memoryd_folds_under_way", store="default") == 0
 
     def test_counts_all_methods_that_it_does_not_have_as_one(self, server: Measured, stubs: Stubs) -> None:
         """Their names are made up by callers: as labels, they would fill the memory."""
@@ -416,6 +445,21 @@ class TestAStore:
             assert scrape.value("memoryd_changes_total", store="default", outcome=outcome) == count, outcome
         assert scrape.value("memoryd_commit_changes_sum", store="default") == 6
         assert scrape.value("memoryd_commit_sessions_sum", store="default") == 4
+
+    def test_tells_of_the_folds_under_way_and_how_each_ended(self) -> None:
+        metrics = Metrics(METHODS)
+        instruments = metrics.of_store("default")
+        for outcome in FOLD_OUTCOMES:
+            instruments.fold_began()
+            instruments.fold_began()
+            assert exposed(metrics).value("memoryd_folds_under_way", store="default") == 2
+            for _ in range(2):
+                instruments.fold_ended(outcome, 0.2, 5 if outcome == "committed" else 0)
+            assert exposed(metrics).value("memoryd_folds_total", store="default", outcome=outcome) == 2
+        scrape = exposed(metrics)
+        assert scrape.value("memoryd_folds_under_way", store="default") == 0
+        assert scrape.value("memoryd_folded_messages_total", store="default") == 10
+        assert scrape.value("memoryd_fold_duration_seconds_count", store="default") == 2 * len(FOLD_OUTCOMES)
 
     def test_tells_of_its_background_work(self) -> None:
         metrics = Metrics(METHODS)

@@ -13,10 +13,17 @@ import grpc.aio
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from memoryd.v1 import agent_service_pb2_grpc, history_service_pb2_grpc, store_service_pb2_grpc, window_service_pb2_grpc
+from memoryd.v1 import (
+    agent_service_pb2_grpc,
+    history_service_pb2_grpc,
+    store_service_pb2_grpc,
+    summary_service_pb2_grpc,
+    window_service_pb2_grpc,
+)
 from memoryd.v1 import error_reason_pb2 as reasons
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
+from memoryd.v1 import summary_service_pb2 as summaries
 from memoryd.v1 import window_service_pb2 as window
 from memoryd.v1.session_pb2 import Session, SessionKey
 
@@ -37,6 +44,7 @@ class Stubs:
         self.windows = window_service_pb2_grpc.WindowServiceStub(self.channel)
         self.agents = agent_service_pb2_grpc.AgentServiceStub(self.channel)
         self.stores = store_service_pb2_grpc.StoreServiceStub(self.channel)
+        self.summaries = summary_service_pb2_grpc.SummaryServiceStub(self.channel)
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +95,25 @@ class Stubs:
         """Streams a window; `options` are those of WindowOptions."""
         request = window.StreamWindowRequest(session=key, options=options, explain=explain)  # type: ignore[arg-type]
         return list(self.windows.StreamWindow(request, timeout=60))
+
+    def lease(self, key: SessionKey, **fields: Any) -> summaries.SummaryTask:
+        """Leases the task that must wait; `fields` are those of the request."""
+        request = summaries.LeaseSummaryTaskRequest(session=key, **fields)
+        answer = self.summaries.LeaseSummaryTask(request, timeout=30)
+        assert answer.HasField("task")
+        return answer.task
+
+    def commit(self, task: summaries.SummaryTask, said: str, **fields: Any) -> summaries.Summary:
+        request = summaries.CommitSummaryRequest(session=task.session, task_token=task.task_token, text=said, **fields)
+        return self.summaries.CommitSummary(request, timeout=30).summary
+
+    def abandon(self, task: summaries.SummaryTask, *, failed: bool = False) -> None:
+        request = summaries.AbandonSummaryTaskRequest(session=task.session, task_token=task.task_token, failed=failed)
+        self.summaries.AbandonSummaryTask(request, timeout=30)
+
+    def chain(self, key: SessionKey) -> list[summaries.Summary]:
+        """The summaries of a session, the current one first."""
+        return list(self.summaries.ListSummaries(summaries.ListSummariesRequest(session=key), timeout=30).summaries)
 
 
 class Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):

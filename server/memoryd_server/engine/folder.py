@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from memoryd_server import limits
-from memoryd_server.engine import folding, summary_changes, summary_texts
+from memoryd_server.engine import folding, instruments, summary_changes, summary_texts
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.folding import Task
@@ -251,6 +251,8 @@ class Folder:
         lease = uuid.uuid4().hex
         begun = time.monotonic()
         await take_lease(self._runtime, key, task, lease, settings.summarizer, limits.FOLD_LEASE_SECONDS)
+        outcome, count = FailureReason.INTERNAL.value, 0
+        self._runtime.instruments.fold_began()
         try:
             async with self._renewing(key, lease):
                 made = await summary_texts.summarize(self._summarizers.get(settings.summarizer), task, settings)
@@ -258,18 +260,23 @@ class Folder:
             await self._runtime.committer.run(
                 key, lambda record, _known: summary_changes.plan_commit(record, key, lease, made, now)
             )
+            outcome, count = instruments.COMMITTED, task.fold.covers.messages
         except SummarizerError as error:
+            outcome = error.reason.value
             await self._fail(key, lease, error)
-            self._runtime.instruments.fold_ended(error.reason.value, time.monotonic() - begun, 0)
             raise
         except asyncio.CancelledError:
+            outcome = instruments.CANCELLED
             await self._give_up(key, lease)
             raise
         except (LeaseVoid, RequestError):
-            self._runtime.instruments.fold_ended("void", time.monotonic() - begun, 0)
+            outcome = instruments.VOID
             raise
-        count = task.fold.covers.messages
-        self._runtime.instruments.fold_ended("committed", time.monotonic() - begun, count)
+        except StoreUnavailable:
+            outcome = instruments.UNAVAILABLE
+            raise
+        finally:
+            self._runtime.instruments.fold_ended(outcome, time.monotonic() - begun, count)
         _log.info("summarized", agent=key.agent, session=key.session_id, messages=count, summarizer=made.summarizer)
         return count
 

@@ -6,9 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from memoryd_server.stores.base import Change, Deleted, Outcome
+from memoryd_server.summarizers.base import FailureReason
 
 if TYPE_CHECKING:
     from memoryd_server.engine.windows import WindowStats
+
+
+COMMITTED: Final = "committed"
+VOID: Final = "void"
+"""The history changed where the fold lay."""
+CANCELLED: Final = "cancelled"
+"""The server drains."""
+UNAVAILABLE: Final = "unavailable"
+"""The store did not answer."""
+ABANDONED: Final = "abandoned"
+"""The model of a client failed."""
+
+FOLD_OUTCOMES: Final = (COMMITTED, VOID, CANCELLED, UNAVAILABLE, ABANDONED, *FailureReason)
+"""How folds end."""
 
 
 class Instruments:
@@ -35,10 +50,14 @@ class Instruments:
     def swept(self, deleted: Deleted) -> None:
         """A round of background work deleted these rows, perhaps none, and came to its end."""
 
+    def fold_began(self) -> None:
+        """The server leased a fold and works on it."""
+
     def fold_ended(self, outcome: str, seconds: float, messages: int) -> None:
-        """A fold ended: `committed`, `void` since the history changed under it, or for a reason of
-        `summarizers.FailureReason`; how long it took, and how many messages it took in.
-        """
+        """A fold that began has ended: one of `FOLD_OUTCOMES`, how long it took, and how many messages it took in."""
+
+    def task_ended(self, outcome: str, seconds: float, messages: int) -> None:
+        """Likewise one of a client, which may have begun on another server."""
 
     def sweep_failed(self) -> None:
         """Background work failed at one session or as a whole; it is tried again later."""

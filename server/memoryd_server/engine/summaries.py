@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from memoryd_server import limits
-from memoryd_server.engine import folding, page_tokens, summary_changes, summary_links, summary_texts
+from memoryd_server.engine import (
+    folding,
+    instruments,
+    page_tokens,
+    summary_changes,
+    summary_links,
+    summary_texts,
+)
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.errors import (
     Reason,
@@ -201,9 +208,12 @@ async def lease_task(
         raise field_invalid("lease_duration", f"it is 1 to {limits.MAX_TASK_LEASE_SECONDS} seconds, not {seconds:g}")
     if key is not None:
         check_key(key)
-        settings = await _settings(runtime, key, await _record(runtime, key))
+        record = await _record(runtime, key)
+        settings = await _settings(runtime, key, record)
         if not settings.is_left_to_clients:
             raise _differs(key, settings, "it is summarized without a client")
+        if record.folding.retry_at > runtime.clock.now():
+            return None
         return await _lease(runtime, key, settings, seconds, deadline)
     check_agent(agent)
     page = await runtime.store.list_folds(tenant, agent, runtime.clock.now(), _CANDIDATES)
@@ -292,6 +302,7 @@ async def commit_task(
             if view.summary.lease == lease:
                 return view
         raise _void(key) from None
+    runtime.instruments.task_ended(instruments.COMMITTED, summary.duration / 1_000_000, summary.messages)
     return SummaryView(committed, committed.summaries[-1], summary)
 
 
@@ -307,11 +318,12 @@ async def abandon_task(
     now = runtime.clock.now()
     try:
         if failed:
-            await runtime.committer.run(
+            failed_fold = await runtime.committer.run(
                 key,
                 lambda found, _known: summary_changes.plan_fail(found, key, lease, summary_changes.ABANDONED, 0.0, now),
                 deadline=deadline,
             )
+            runtime.instruments.task_ended(instruments.ABANDONED, max(0, now - failed_fold.begun) / 1_000_000, 0)
         else:
             await runtime.committer.run(
                 key,

@@ -260,9 +260,9 @@ def _sum(first: Covered, second: Covered) -> Covered:
 
 def plan_fail(
     record: Record | None, key: SessionKey, lease: str, failure: str, retry_after: float, now: int
-) -> tuple[Change | None, None]:
-    """Plans to end a lease whose work failed; it is tried again with backoff, and no sooner than after `retry_after`
-    seconds.
+) -> tuple[Change | None, Folding]:
+    """Plans to end a lease whose work failed: the change, and the fold as it was leased. It is tried again with
+    backoff, and no sooner than after `retry_after` seconds.
 
     Raises: LeaseVoid.
     """
@@ -272,7 +272,7 @@ def plan_fail(
     folding = Folding(
         wanted=record.folding.wanted, attempts=attempts, retry_at=now + int(pause * _SECOND), failure=failure
     )
-    return Change(key, record, replace(record, version=record.version + 1, folding=folding)), None
+    return Change(key, record, replace(record, version=record.version + 1, folding=folding)), record.folding
 
 
 def plan_release(record: Record | None, key: SessionKey, lease: str) -> tuple[Change | None, None]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from memoryd_server.engine.instruments import Instruments
+from memoryd_server.engine.instruments import FOLD_OUTCOMES, Instruments
 from memoryd_server.engine.windows import WindowStats
 from memoryd_server.metrics import buckets
 from memoryd_server.stores.base import (
@@ -90,6 +90,18 @@ class StoreFamilies:
             "memoryd_window_shortened_messages", "Messages whose texts were shortened to fit a window."
         )
         self.watchers = gauge("memoryd_watchers", "Watches of sessions that are open now.")
+        self.folds = counter(
+            "memoryd_folds",
+            "Folds that ended, those of clients included, by outcome: committed; void (the history changed where they "
+            "lay: planned anew); cancelled (the server drains: another one goes on); unavailable (the store did not "
+            "answer); abandoned (a client's model failed); or why the summarizer failed, as WindowStats tells it.",
+            "outcome",
+        )
+        self.fold_duration = histogram(
+            "memoryd_fold_duration_seconds", "Time from the lease of a fold to its end.", buckets.FOLD_SECONDS
+        )
+        self.folded = counter("memoryd_folded_messages", "Messages that committed summaries took in.")
+        self.folds_under_way = gauge("memoryd_folds_under_way", "Folds that this server works on now.")
         self.expired = counter("memoryd_expired_sessions", "Sessions that this server ended, since their ttl was over.")
         self.sweep_deleted = counter(
             "memoryd_sweep_deleted_rows",
@@ -128,6 +140,10 @@ class StoreMetrics(Instruments):
         self._over_limit = families.windows_over_limit.labels(name)
         self._shortened = families.window_shortened.labels(name)
         self._watchers = families.watchers.labels(name)
+        self._folds = {outcome: families.folds.labels(name, outcome) for outcome in FOLD_OUTCOMES}
+        self._fold_duration = families.fold_duration.labels(name)
+        self._folded = families.folded.labels(name)
+        self._folds_under_way = families.folds_under_way.labels(name)
         self._expired = families.expired.labels(name)
         self._deleted = {
             field.name: families.sweep_deleted.labels(name, field.name) for field in dataclasses.fields(Deleted)
@@ -186,6 +202,19 @@ class StoreMetrics(Instruments):
 
     def watchers(self, change: int) -> None:
         self._watchers.inc(change)
+
+    def fold_began(self) -> None:
+        self._folds_under_way.inc()
+
+    def fold_ended(self, outcome: str, seconds: float, messages: int) -> None:
+        self._folds_under_way.dec()
+        self.task_ended(outcome, seconds, messages)
+
+    def task_ended(self, outcome: str, seconds: float, messages: int) -> None:
+        self._folds[outcome].inc()
+        self._fold_duration.observe(seconds)
+        if messages:
+            self._folded.inc(messages)
 
     def expired(self, sessions: int) -> None:
         self._expired.inc(sessions)

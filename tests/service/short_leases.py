@@ -1,0 +1,23 @@
+"""memoryd, with leases of folds that end after three seconds: tests do not wait for those of a killed server as users do.
+
+python short_leases.py MEMORYD ARGUMENTS
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+SECONDS: Final = 3
+
+
+def main() -> None:
+    from memoryd_server import cli, limits
+
+    vars(limits)["FOLD_LEASE_SECONDS"] = SECONDS
+    sys.argv = sys.argv[1:]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

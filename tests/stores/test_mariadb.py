@@ -25,7 +25,7 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import SessionKey, Usability
+from memoryd_server.stores.records import Folding, SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.mariadb import MariaDBStore
 from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection
@@ -34,7 +34,20 @@ from tests.databases.kinds import MARIADB
 from tests.databases.plugin import StartDatabaseServer
 from tests.databases.shared import new_database
 from tests.databases.sql import execute
-from tests.stores.builders import BOTH, USABLE, Session, birth, born, call, change_of, lookup, message, orphan
+from tests.stores.builders import (
+    BOTH,
+    USABLE,
+    Session,
+    birth,
+    born,
+    call,
+    change_of,
+    lookup,
+    message,
+    orphan,
+    summaries,
+    summary,
+)
 from tests.stores.counting_proxy import counting_proxy
 
 pytestmark = MARIADB.mark
@@ -90,6 +103,7 @@ WINDOWS = (
     Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
     Tail(BOTH, 20),
     Tail(USABLE, 100_000, 200, opening=True, body_bytes=1500),
+    Tail(USABLE, 20, opening=True, body_bytes=PLENTY, summary=True),
 )
 
 
@@ -130,6 +144,51 @@ class TestCost:
         before = await self.rows_read(store, lambda store: store.load(KEY, WINDOWS[0]))
         await give_birth(store, *(birth(KEY._replace(session_id=f"{n}"), message(1)) for n in range(200)))
         assert await self.rows_read(store, lambda store: store.load(KEY, WINDOWS[0])) == before
+
+    async def test_of_a_load_does_not_grow_with_the_summaries(self, store: MariaDBStore, session: Session) -> None:
+        """(invariant 10)"""
+        await session.commit(*map(message, range(1, 101)), opening_to=1)
+        costs = []
+        for numbers in ((1,), range(2, 17)):
+            await session.commit(**summaries(*numbers))
+            await store.load(KEY, WINDOWS[-1])
+            costs.append(await self.rows_read(store, lambda store: store.load(KEY, WINDOWS[-1])))
+            loaded = await store.load(KEY, WINDOWS[-1])
+            assert loaded is not None
+            assert loaded.summary == summary(numbers[-1])
+        assert costs[0] == costs[1]
+
+    async def test_of_a_commit_of_a_summary_does_not_grow_with_the_history(self, store: MariaDBStore) -> None:
+        """(invariant 10)"""
+        costs = []
+        for length in (100, 10_000):
+            session = Session(store, KEY._replace(session_id=f"{length}"))
+            await session.commit(*map(message, range(1, length + 1)))
+            await session.commit(**summaries(1))
+            replace_it = lambda _, each=session: each.commit(**summaries(2), dropped_summaries=(1,))  # noqa: E731
+            costs.append(await self.rows_read(store, replace_it))
+        assert costs[0] == costs[1] < 20
+
+    async def test_of_a_page_of_folds_does_not_grow_with_the_agent_s_sessions(self, store: MariaDBStore) -> None:
+        keys = [KEY._replace(session_id=f"{number}") for number in range(200)]
+        folding = [Folding(wanted=1 + number if number % 2 else 0) for number in range(200)]
+        await give_birth(store, *(birth(key, folding=each) for key, each in zip(keys, folding, strict=True)))
+        costs, after = [], ""
+        for _ in range(9):
+            folds = partial(store.list_folds, KEY.tenant, KEY.agent, 1_000, 10, after)
+            costs.append(await self.rows_read(store, lambda _, folds=folds: folds()))  # type: ignore[misc]
+            after = (await folds()).after
+            assert after
+        assert max(costs) <= 25
+
+    async def test_of_steps_in_reading_order_does_not_grow_with_the_history(self, store: MariaDBStore) -> None:
+        costs = []
+        for length in (100, 10_000):
+            session = Session(store, KEY._replace(session_id=f"{length}"))
+            record = await session.commit(*map(message, range(1, length + 1)))
+            step = partial(store.list_in_reading_order, session.key, record.incarnation, 50, length, 20)
+            costs.append(await self.rows_read(store, lambda _, step=step: step()))  # type: ignore[misc]
+        assert costs[0] == costs[1] < 50
 
     async def test_of_an_append_does_not_grow_with_the_history(self, store: MariaDBStore) -> None:
         costs = []

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from memoryd_server.limits import MAX_OPEN_CALLS
 from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable, Tail
-from memoryd_server.stores.records import SessionKey, Usability
+from memoryd_server.stores.records import Folding, SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import served
 from memoryd_server.stores.sql.postgresql import (
@@ -29,7 +29,19 @@ from memoryd_server.stores.sql.tails import Asked
 from tests.databases.kinds import POSTGRESQL
 from tests.databases.shared import new_database
 from tests.databases.sql import execute
-from tests.stores.builders import BOTH, USABLE, Session, birth, call, change_of, lookup, message, open_calls, orphan
+from tests.stores.builders import (
+    BOTH,
+    USABLE,
+    Session,
+    birth,
+    call,
+    change_of,
+    lookup,
+    message,
+    open_calls,
+    orphan,
+    summaries,
+)
 
 pytestmark = POSTGRESQL.mark
 
@@ -111,6 +123,7 @@ WINDOWS = (
     Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
     Tail(BOTH, 20),
     Tail(USABLE, 100_000, 200, opening=True, body_bytes=1500),
+    Tail(USABLE, 20, opening=True, body_bytes=PLENTY, summary=True),
 )
 
 
@@ -119,7 +132,8 @@ class TestCost:
 
     async def load_plan(self, store: PostgreSQLStore, key: SessionKey, tail: Tail) -> list[dict[str, Any]]:
         most = tail.messages if tail.tokens is None else tail.tokens // 10 + 1
-        step = next(store._reads._load_statements.rows(Asked(key, tuple(tail.usabilities), most, 10, tail.body_bytes)))
+        asked = Asked(key, tuple(tail.usabilities), most, 10, tail.body_bytes, tail.summary)
+        step = next(store._reads._load_statements.rows(asked))
         return await explain(store, step.sql, step.parameters)  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("tail", WINDOWS, ids=str)
@@ -139,6 +153,26 @@ class TestCost:
         before = rows_read(await self.load_plan(store, KEY, WINDOWS[0]))
         await store.commit([birth(KEY._replace(session_id=f"{n}"), message(1)) for n in range(500)])
         assert rows_read(await self.load_plan(store, KEY, WINDOWS[0])) == before
+
+    async def test_of_a_load_with_a_summary_is_one_row_more_however_many_there_are(
+        self, store: PostgreSQLStore, session: Session
+    ) -> None:
+        """(invariant 10)"""
+        without, with_summary = WINDOWS[0], WINDOWS[-1]
+        await session.commit(*map(message, range(1, 101)), opening_to=1)
+        before = rows_read(await self.load_plan(store, KEY, without))
+        assert rows_read(await self.load_plan(store, KEY, with_summary)) == before
+        for numbers in ((1,), range(2, 17)):
+            await session.commit(**summaries(*numbers))
+            assert rows_read(await self.load_plan(store, KEY, with_summary)) == before + 1
+            assert rows_read(await self.load_plan(store, KEY, without)) == before
+
+    async def test_of_a_page_of_folds_does_not_grow_with_the_agent_s_sessions(self, store: PostgreSQLStore) -> None:
+        keys = [KEY._replace(session_id=f"{number}") for number in range(500)]
+        folding = [Folding(wanted=number if number % 25 == 0 else 0) for number in range(500)]
+        await store.commit([birth(key, folding=each) for key, each in zip(keys, folding, strict=True)])
+        parameters = (KEY.tenant, KEY.agent, 1 << 62, 0, 0, 11)
+        assert rows_read(await explain(store, store._writes._sql.list_folds, parameters)) == 11
 
     @pytest.mark.parametrize("analyzed", [False, True])
     async def test_no_statement_scans_a_table_or_sorts(
@@ -238,13 +272,17 @@ class TestPlans:
             ("list_sessions_of_user_and_agent", "memoryd_sessions_of_user"),
             ("list_purgeable", "memoryd_sessions_purgeable"),
             ("list_expiring", "memoryd_sessions_expiring"),
+            ("list_folds", "memoryd_sessions_foldable"),
             ("entries_backwards", "memoryd_messages_in_reading_order"),
+            ("entries_forwards", "memoryd_messages_in_reading_order"),
             ("complete_group", "memoryd_messages_in_reading_order"),
             ("messages_by_seq", "memoryd_messages_pkey"),
             ("matching_messages (True, False)", "memoryd_messages_pkey"),
             ("purge", "memoryd_messages_pkey"),
             ("lookups_by_id", "memoryd_lookups_pkey"),
             ("events_after", "memoryd_events_pkey"),
+            ("summaries_by_number", "memoryd_summaries_pkey"),
+            ("delete_summaries", "memoryd_summaries_pkey"),
             ("due_leftovers", "memoryd_leftovers_due"),
             ("list_agents", "memoryd_agents_pkey"),
         ],
@@ -255,12 +293,14 @@ class TestPlans:
         ]
 
     async def test_so_are_those_of_a_load_and_of_an_append(self, store: PostgreSQLStore) -> None:
-        step = next(store._reads._load_statements.rows(Asked(KEY, BOTH, 20, 10, PLENTY)))
-        assert [node["Index Name"] for node in await self.plan(store, step.sql) if "Index Name" in node] == [
-            "memoryd_sessions_key",
-            "memoryd_messages_in_reading_order",
-            "memoryd_messages_pkey",
-        ]
+        for summary in (False, True):
+            step = next(store._reads._load_statements.rows(Asked(KEY, BOTH, 20, 10, PLENTY, summary)))
+            assert [node["Index Name"] for node in await self.plan(store, step.sql) if "Index Name" in node] == [
+                "memoryd_sessions_key",
+                "memoryd_messages_in_reading_order",
+                "memoryd_messages_pkey",
+                *(["memoryd_summaries_pkey"] if summary else []),
+            ]
         for text, others in (
             (store._append.sql, {"memoryd_lookups_pkey", "memoryd_messages_in_reading_order"}),
             (store._append.sql_of_one, set()),

@@ -38,7 +38,21 @@ from memoryd_server.stores.sql.statements import ListStatement, Statements
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.writer import Writer
 from tests.stores import contender
-from tests.stores.builders import BOTH, TIME, USABLE, Session, birth, change_of, lookup, message, orphan, seqs
+from tests.stores.builders import (
+    BOTH,
+    TIME,
+    USABLE,
+    Session,
+    birth,
+    change_of,
+    link,
+    lookup,
+    message,
+    orphan,
+    seqs,
+    summaries,
+    summary,
+)
 
 KEY = SessionKey("tenant", "agent", "session")
 ROOT = Path(__file__).parents[2]
@@ -258,6 +272,14 @@ class TestPlans:
             ),
             ("list_purgeable", "memoryd_sessions_purgeable (removed_at>? AND removed_at<?)"),
             ("list_expiring", "memoryd_sessions_expiring (expires_at>? AND expires_at<?)"),
+            ("list_folds", "memoryd_sessions_foldable (tenant=? AND agent=? AND fold_at>? AND fold_at<?)"),
+            (
+                "entries_forwards",
+                "memoryd_messages_in_reading_order (session=? AND life=? AND usability=? AND head>? AND head<?)",
+            ),
+            ("summaries_by_number of 1", "USING PRIMARY KEY (session=? AND life=? AND number=?)"),
+            ("delete_summary", "USING PRIMARY KEY (session=? AND life=? AND number=?)"),
+            ("delete_summaries", "USING PRIMARY KEY (session=? AND life=? AND number<?)"),
             (
                 "messages_backwards",
                 "memoryd_messages_in_reading_order (session=? AND life=? AND usability=? AND head>? AND head<?)",
@@ -394,6 +416,56 @@ class TestCost:
             change = change_of(session.key, record, message(length + 1), lookups=[lookup("b")])
             costs.append(await store._writer.run(cost_of_commit, change))
         assert costs[0] == costs[1]
+
+    async def test_of_a_summary_does_not_grow_with_what_it_covers(
+        self, store: SQLiteStore, connection: sqlite3.Connection, reader: Reader
+    ) -> None:
+        """(invariant 10)"""
+        commits, loads = [], []
+        for length in (100, 10_000):
+            session = Session(store, KEY._replace(session_id=f"{length}"))
+            await session.commit(*map(message, range(1, length + 1)))
+            record = await session.commit(**summaries(1))
+            change = change_of(
+                session.key,
+                record,
+                new_summaries=(summary(2),),
+                dropped_summaries=(1,),
+                summaries=(link(2, to_head=length, to_seq=length),),
+            )
+            commits.append(await store._writer.run(cost_of_commit, change))
+            loads.append(steps(connection, partial(reader.load, session.key, Tail(USABLE, 20, summary=True))))
+        assert commits[0] == commits[1]
+        assert loads[0] == loads[1]
+
+    async def test_of_a_load_is_what_it_was_where_there_is_no_summary(
+        self, store: SQLiteStore, session: Session, connection: sqlite3.Connection, reader: Reader
+    ) -> None:
+        await session.commit(*map(message, range(1, 101)))
+        costs = [
+            steps(connection, partial(reader.load, KEY, Tail(USABLE, 20, summary=asked))) for asked in (False, True)
+        ]
+        assert costs[0] == costs[1]
+
+    async def test_of_a_step_in_reading_order_is_that_of_the_answer(
+        self, store: SQLiteStore, connection: sqlite3.Connection, reader: Reader
+    ) -> None:
+        session = Session(store, KEY)
+        record = await session.commit(*map(message, range(1, 2_001)), *map(orphan, range(2_001, 4_001)))
+
+        def cost(from_head: int) -> int:
+            plan = partial(
+                Reads.list_in_reading_order,
+                key=KEY,
+                incarnation=record.incarnation,
+                from_head=from_head,
+                to_head=4_000,
+                limit=10,
+            )
+            return steps(connection, partial(reader.run, plan))
+
+        assert cost(1) < 3 * cost(3_900)
+        assert cost(1) == cost(1_001)
 
     async def test_an_append_touches_no_index_of_sessions_unless_activity_moves(self, store: SQLiteStore) -> None:
         """Lists may lag a second so that most appends are spared this."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 from _pytest.mark import ParameterSet
 
+from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, EVENTS, HISTORY, LEFTOVERS, SESSIONS, SUMMARIES
 from tests.databases import shared
 from tests.databases.kind import Kind
 from tests.databases.kinds import MARIADB, MONGODB, MONGODB_CONCURRENT, POSTGRESQL, REDIS, REDIS_CLUSTER
+from tests.databases.mongodb import index_single_fields
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,25 @@ def on_database(type: str, database: Kind) -> Adapter:
     return Adapter(database.name, type, lambda _: shared.new_database(database), shared=True, database=database)
 
 
+MONGODB_FIELDS: Final = {
+    SESSIONS: ("agent", "user_id", "ended_user", "expires_at", "removed_at"),
+    HISTORY: ("home",),
+    EVENTS: ("home",),
+    SUMMARIES: ("home",),
+    LEFTOVERS: ("user_id",),
+}
+"""What NX-27017 finds documents by, since it uses no index of several fields: without, it goes through all that the
+tests before left."""
+
+
+@contextmanager
+def new_mongodb_concurrent() -> Iterator[str]:
+    """A new database on NX-27017."""
+    with shared.new_database(MONGODB_CONCURRENT) as url:
+        index_single_fields(url, {DEFAULT_PREFIX + name: fields for name, fields in MONGODB_FIELDS.items()})
+        yield url
+
+
 SQL_ADAPTERS: Final = (
     Adapter("sqlite", "sqlite", lambda directory: nullcontext(f"sqlite:///{directory}/memoryd.db"), shared=True),
     on_database("postgresql", POSTGRESQL),
@@ -61,7 +82,7 @@ ADAPTERS: Final = (
     on_database("redis", REDIS),
     on_database("redis", REDIS_CLUSTER),
     on_database("mongodb", MONGODB),
-    on_database("mongodb", MONGODB_CONCURRENT),
+    replace(on_database("mongodb", MONGODB_CONCURRENT), data=lambda _: new_mongodb_concurrent()),
 )
 
 
@@ -82,10 +103,13 @@ EACH_ATOMIC_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapt
 EACH_SHARED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.shared and adapter.is_atomic)
 """For tests in which several servers have one database, or one server ends in the middle of something."""
 
-EACH_SERVED_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.type != "mongodb")
-"""For tests behind a server that they share. The servers that stand in for MongoDB go through whole collections, so
-that what one test leaves makes the next ones slower than calls may be: they are for the tests of stores."""
-EACH_SERVED_SHARED_ADAPTER: Final = parameters(
+EACH_QUICK_ADAPTER: Final = parameters(adapter for adapter in ADAPTERS if adapter.type != "mongodb")
+"""For the few tests behind a server that need thousands of messages, tens of megabytes, or hundreds of sessions.
+NX-27017 takes a millisecond for each message, and goes through all that it holds to delete some of it: up to a minute
+for each of these. They are those of `test_long_histories`, and in `test_erasure` the one of many small sessions, and of
+a fork that has to last long enough on each database to be killed in the middle. `tests/stores` tests the same of
+MongoDB's store, on less."""
+EACH_QUICK_SHARED_ADAPTER: Final = parameters(
     adapter for adapter in ADAPTERS if adapter.shared and adapter.type != "mongodb"
 )
 """Likewise where several servers have one database, or one server ends in the middle of something."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.adapters import ADAPTERS, EACH_SERVED_ADAPTER
+from tests.adapters import ADAPTERS, EACH_ATOMIC_ADAPTER
 from tests.servers import ServerProcess
 
 pytest_plugins = ["tests.databases.plugin"]
@@ -56,7 +56,7 @@ def in_memory_server(server_on: ServerOn) -> ServerProcess:
     return server_on("in_memory")
 
 
-@pytest.fixture(params=EACH_SERVED_ADAPTER)
+@pytest.fixture(params=EACH_ATOMIC_ADAPTER)
 def any_server(request: pytest.FixtureRequest, server_on: ServerOn) -> ServerProcess:
     """A server on each adapter in turn."""
     return server_on(request.param.name)

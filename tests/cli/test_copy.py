@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from memoryd import MemoryClient, Message, MessageIdConflict, SessionSettings, from_openai, user
-from tests.adapters import EACH_SERVED_SHARED_ADAPTER, Adapter
+from tests.adapters import EACH_SHARED_ADAPTER, Adapter
 from tests.cli.commands import Here, environment, memoryd, started, wait_for, write_lines
 from tests.cli.test_import import line, talk
 from tests.conftest import StartServer
@@ -40,7 +40,7 @@ def new_data(tmp_path: Path) -> Iterator[NewData]:
         yield make
 
 
-each_store = pytest.mark.parametrize("adapter", EACH_SERVED_SHARED_ADAPTER)
+each_store = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER)
 
 
 def copy(source: str, target: str, *arguments: str) -> subprocess.CompletedProcess[str]:

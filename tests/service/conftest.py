@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from memoryd import MemoryClient
-from tests.adapters import ADAPTERS, EACH_SERVED_SHARED_ADAPTER
+from tests.adapters import ADAPTERS, EACH_SHARED_ADAPTER
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs
 
@@ -58,7 +58,7 @@ def pair_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         yield start
 
 
-@pytest.fixture(params=EACH_SERVED_SHARED_ADAPTER)
+@pytest.fixture(params=EACH_SHARED_ADAPTER)
 def pair(request: pytest.FixtureRequest, pair_on: Callable[[str], Addresses]) -> Addresses:
     """The addresses of two servers on one database of each shared adapter in turn."""
     return pair_on(request.param.name)

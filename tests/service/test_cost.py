@@ -25,7 +25,10 @@ from tests.service.in_process import AsyncStubs, serving
 from tests.service.wire import Stubs, calls, new_key, results, seqs, text
 
 ENDING: Final = 5_000
-"""How many orphans or open groups a history ends in."""
+"""How many orphans or open groups a history ends in, where costs are measured."""
+
+HIDDEN: Final = 1_000
+"""And where they are not: many times what a window shows, and what a record keeps of open calls."""
 
 SHOWN: Final = 20
 
@@ -54,11 +57,11 @@ def batches(messages: Sequence[pb.Message]) -> Iterator[Sequence[pb.Message]]:
 class TestWindowsOfHistoriesThatEndBadly:
     @pytest.mark.parametrize("ending", ["orphans", "open groups", "open groups of one id"])
     def test_are_those_of_what_is_before(self, stubs: Stubs, agent: str, ending: str) -> None:
-        """5,000 messages that no window shows do not end it."""
+        """A thousand messages that no window shows do not end it."""
         key = new_key(agent)
         stubs.append(key, *beginning())
         before = stubs.load(key, limit=SHOWN)
-        for batch in batches([ENDINGS[ending](number) for number in range(ENDING)]):
+        for batch in batches([ENDINGS[ending](number) for number in range(HIDDEN)]):
             stubs.append(key, *batch)
         after = stubs.load(key, limit=SHOWN)
 
@@ -66,13 +69,13 @@ class TestWindowsOfHistoriesThatEndBadly:
         assert len(after.messages) == SHOWN
         assert stubs.load(key, mode=policies.WINDOW_MODE_TOKENS, limit=200).messages
         explained = stubs.load(key, limit=SHOWN, explain=True).stats.left_out
-        assert explained.orphan_result_count + explained.open_tool_call_count == ENDING
-        assert seqs(explained.messages) == list(range(41 + ENDING, 41 + ENDING - 100, -1))  # type: ignore[arg-type]
+        assert explained.orphan_result_count + explained.open_tool_call_count == HIDDEN
+        assert seqs(explained.messages) == list(range(41 + HIDDEN, 41 + HIDDEN - 100, -1))  # type: ignore[arg-type]
         assert stubs.session(key).open_call_count <= 256
         # A call that is among the newest still waits for its result.
         if ending == "open groups":
-            stubs.append(key, results(f"waiting {ENDING - 1}"))
-            assert seqs(stubs.load(key, limit=2, pin_system=False).messages) == [41 + ENDING, 42 + ENDING]
+            stubs.append(key, results(f"waiting {HIDDEN - 1}"))
+            assert seqs(stubs.load(key, limit=2, pin_system=False).messages) == [41 + HIDDEN, 42 + HIDDEN]
 
 
 class Steps:

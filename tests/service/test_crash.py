@@ -21,7 +21,7 @@ from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd_server.stores.sql.sqlite import SQLiteStore
 from memoryd_server.stores.sql.writer import Writer
-from tests.adapters import EACH_SERVED_SHARED_ADAPTER
+from tests.adapters import EACH_SHARED_ADAPTER
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, as_sent, text
@@ -29,7 +29,7 @@ from tests.service.wire import Stubs, as_sent, text
 WRITERS = 6
 BATCH = 3
 ROUNDS = 3
-ACKNOWLEDGED_A_ROUND = 150
+ACKNOWLEDGED_A_ROUND = 60
 
 
 @dataclass
@@ -60,7 +60,7 @@ def write(address: str, key: session.SessionKey, name: str, writes: Writes, unti
                 writes.enough.set()
 
 
-@pytest.fixture(params=EACH_SERVED_SHARED_ADAPTER)
+@pytest.fixture(params=EACH_SHARED_ADAPTER)
 def server_to_kill(
     request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path
 ) -> Iterator[ServerProcess]:

@@ -19,7 +19,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
-from tests.adapters import EACH_SERVED_SHARED_ADAPTER, Adapter
+from tests.adapters import EACH_QUICK_ADAPTER, EACH_QUICK_SHARED_ADAPTER, EACH_SHARED_ADAPTER, Adapter
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
 from tests.service.database_scan import Contents, size_of
@@ -45,7 +45,7 @@ class Database:
     start: Callable[[], ServerProcess]
 
 
-@pytest.fixture(params=EACH_SERVED_SHARED_ADAPTER)
+@pytest.fixture(params=EACH_SHARED_ADAPTER)
 def database(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Iterator[Database]:
     """An empty database of each adapter that has one."""
     adapter: Adapter = request.param
@@ -238,6 +238,7 @@ def test_what_an_earlier_life_held_goes_and_the_next_life_of_another_stays(
     assert on_database.session(key).user_id == "somebody else"
 
 
+@pytest.mark.parametrize("database", EACH_QUICK_SHARED_ADAPTER, indirect=True)
 def test_a_fork_that_died_half_way_goes_too(database: Database, on_database: Stubs) -> None:
     """Its server is killed while it copies. The copies are nobody's session, and the user's all the same."""
     source = session.SessionKey(agent="agent", session_id=f"source {MARKER}")
@@ -369,6 +370,7 @@ class TestOnEveryStore:
         assert erase(stubs, user_id) == history.EraseUserResponse()
         assert not stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent)).sessions
 
+    @pytest.mark.parametrize("any_server", EACH_QUICK_ADAPTER, indirect=True)
     def test_many_small_sessions_are_deleted(self, stubs: Stubs, agent: str) -> None:
         """In more than one transaction: none of them may outlast the time that the database is given."""
         user_id = f"user of {agent}"

@@ -19,7 +19,7 @@ from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import window_service_pb2 as window
 from memoryd.v1.session_pb2 import SessionKey
-from tests.adapters import EACH_SERVED_SHARED_ADAPTER, Adapter
+from tests.adapters import EACH_SHARED_ADAPTER, Adapter
 from tests.conftest import StartServer
 from tests.service.call_mix import CallMix
 from tests.service.conftest import Addresses
@@ -214,7 +214,7 @@ def check(family: Family) -> None:
     assert problem is None, f"seed {family.seed}: {problem}"
 
 
-@pytest.mark.parametrize("adapter", EACH_SERVED_SHARED_ADAPTER)
+@pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER)
 async def test_some_order_explains_all_answers_when_a_server_is_killed(
     adapter: Adapter, start_server: StartServer, tmp_path: Path, agent: str
 ) -> None:

@@ -14,7 +14,7 @@ from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
-from tests.adapters import EACH_SERVED_ADAPTER
+from tests.adapters import EACH_QUICK_ADAPTER
 from tests.conftest import ServerOn
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, refused, seqs, text
@@ -53,7 +53,7 @@ def _long_messages() -> Iterator[Message]:
         yield Message(role=user("").role, content=(Text(long_text(number)),), run_id=run_id)
 
 
-@pytest.fixture(params=EACH_SERVED_ADAPTER)
+@pytest.fixture(params=EACH_QUICK_ADAPTER)
 def long_server(request: pytest.FixtureRequest, long_server_on: Callable[[str], str]) -> str:
     """The address of such a server on each adapter in turn."""
     return long_server_on(request.param.name)
@@ -163,6 +163,7 @@ class TestWindows:
         assert seqs(found) == list(range(MESSAGES - len(found) + 1, MESSAGES + 1))
         assert len(found) > 3_000
 
+    @pytest.mark.parametrize("any_server", EACH_QUICK_ADAPTER, indirect=True)
     def test_that_lose_their_history_on_the_way_are_aborted(self, stubs: Stubs, agent: str) -> None:
         """History taken away while a window is streamed (design section 3): never a window with a gap. The client's
         flow control holds the rest of the stream back until the clear is made."""
@@ -178,6 +179,7 @@ class TestWindows:
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "WINDOW_CHANGED")
 
 
+@pytest.mark.parametrize("any_server", EACH_QUICK_ADAPTER, indirect=True)
 def test_a_default_client_pages_through_fifty_messages_of_900_kib(any_server: ServerProcess) -> None:
     with Stubs(any_server.address) as stubs, MemoryClient(any_server.address) as client:
         for number in range(50):

@@ -27,7 +27,7 @@ from memoryd.v1 import store_service_pb2 as stores
 from memoryd.v1 import window_service_pb2 as window
 from memoryd_server.app import METHODS
 from memoryd_server.credentials import token_editing
-from tests.adapters import EACH_SERVED_ADAPTER
+from tests.adapters import EACH_ATOMIC_ADAPTER
 from tests.servers import ServerProcess
 from tests.service.wire import Stubs, calls, refusal_of, refused, seqs, text
 
@@ -46,7 +46,7 @@ class Tenants:
     stranger: Stubs
 
 
-@pytest.fixture(scope="module", params=EACH_SERVED_ADAPTER)
+@pytest.fixture(scope="module", params=EACH_ATOMIC_ADAPTER)
 def tenants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
     """A server on a store of each adapter in turn."""
     directory = tmp_path_factory.mktemp("tenants")

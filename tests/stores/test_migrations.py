@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from memoryd_server.limits import MAX_OPEN_CALLS
 from memoryd_server.stores.base import Conflict, Loaded, Store, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.records import (
+    Folding,
     LookupKind,
     Record,
     RemovedRange,
@@ -31,7 +32,19 @@ from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.schema import REVISION_TABLE, metadata
 from tests.adapters import EACH_SQL_ADAPTER, Adapter
 from tests.databases.sql import execute, with_driver
-from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message, new_record, open_calls, seqs
+from tests.stores.builders import (
+    USABLE,
+    Session,
+    birth,
+    change_of,
+    lookup,
+    message,
+    new_record,
+    open_calls,
+    seqs,
+    summaries,
+    summary,
+)
 from tests.stores.conftest import OpenStore
 
 pytestmark = pytest.mark.parametrize("adapter", EACH_SQL_ADAPTER, indirect=True)
@@ -267,6 +280,29 @@ class TestBothServers:
         record = await session.commit(message(7), **open_calls(2))
         assert old.append(message(8))
         assert old.read()[1].open_state == record.open_state
+
+    async def test_do_not_lose_summaries_that_the_older_one_does_not_know(
+        self, old: OldServer, store: Store, session: Session
+    ) -> None:
+        """Where originals are removed, they would be all that is left of these."""
+        record = await session.commit(message(6), **summaries(1))
+        assert not old.append(message(7))
+        assert await store.load(KEY) == Loaded(record)
+        assert (await session.load(summary=True)).summary == summary(1)
+        await session.commit(message(7), lookups=[lookup("message-7")])
+        assert not old.append(message(8))
+        await session.commit(summaries=(), dropped_summaries=(1,))
+        assert old.append(message(8))
+
+    async def test_do_not_forget_that_a_client_is_to_make_a_summary(
+        self, old: OldServer, store: Store, session: Session
+    ) -> None:
+        await session.commit(message(6), folding=Folding(wanted=100))
+        assert not old.append(message(7))
+        assert (await store.list_folds(KEY.tenant, KEY.agent, 101, 10)).keys == [KEY]
+        await session.commit(message(7), folding=Folding())
+        assert (await store.list_folds(KEY.tenant, KEY.agent, 101, 10)).keys == []
+        assert old.append(message(8))
 
 
 async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_store: OpenStore) -> None:

@@ -349,7 +349,8 @@ def plan_rewind(
         counts = (len(newest.taken), 0)
         change = _taking_all(key, record, EventKind.REWOUND, now, kept_summaries)
         return _remembering(change, mark, counts, now), counts
-    rewound, reopened = pairing.rewind(record, newest.taken, newest.kept_seq, newest.members, newest.closed)
+    covered_to = kept_summaries[-1].to_head if kept_summaries else 0
+    rewound, reopened = pairing.rewind(record, newest.taken, newest.kept_seq, newest.members, newest.closed, covered_to)
     new = replace(
         rewound,
         version=record.version + 1,

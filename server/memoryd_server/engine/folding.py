@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from memoryd_server import limits
-from memoryd_server.engine import windows
+from memoryd_server.engine import tokens, windows
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.errors import session_not_found
 from memoryd_server.engine.living import LivingSessions
@@ -19,7 +19,6 @@ from memoryd_server.engine.policies import FoldSettings
 from memoryd_server.engine.summary_changes import Fold, ceiling
 from memoryd_server.engine.summary_links import covered_by
 from memoryd_server.engine.windows import Unit
-from memoryd_server.stores.base import Loaded
 from memoryd_server.stores.records import (
     Covered,
     Entry,
@@ -50,9 +49,10 @@ def may_exceed(record: Record, settings: FoldSettings) -> bool:
     if record.folding.held_at and record.folding.held_at == record.last_seq:
         return False
     link = record.summary
+    if settings.window.open_calls == OpenCalls.SYNTHESIZE and record.open_messages > covered_by(link).open_messages:
+        return True  # What synthesized results take, only the messages tell.
     if settings.window.mode == WindowMode.MESSAGES:
-        synthesized = record.open_call_count if settings.window.open_calls == OpenCalls.SYNTHESIZE else 0
-        return _usable(record, settings) + synthesized + (link is not None) > settings.window.limit
+        return _usable(record, settings) + (link is not None) > settings.window.limit
     raw = record.tokens - covered_by(link).tokens
     return raw + (link.tokens if link else 0) > settings.window.limit
 
@@ -77,28 +77,48 @@ async def read_task(
     loaded = await sessions.load(key, windows.tail_of(settings.window, 0, summary=True))
     if loaded is None:
         raise session_not_found(key.agent, key.session_id)
-    boundary = _boundary(loaded, settings, although_it_fits=although_it_fits)
+    link = loaded.record.summary
+    opening = [entry for entry in loaded.opening if link is None or entry.seq <= link.pinned_to]
+    tail = [entry for entry in loaded.tail if link is None or entry.head > link.to_head]
+    pins, pins_price = windows.pins_of(settings.window, opening)
+    units = windows.units_of(tail, pins)
+    if settings.window.open_calls == OpenCalls.SYNTHESIZE:
+        await _synthesize(sessions, key, loaded.record, units)
+    boundary = _boundary(loaded.record, settings, pins, pins_price, units, although_it_fits=although_it_fits)
     if boundary is None:
         return None
     fold = await _read_fold(sessions, key, loaded.record, *boundary)
     if fold is None:
         return None
-    return Task(fold, await _read_bodies(sessions, key, fold), loaded.summary)
+    return Task(fold, await _read_bodies(sessions, key, fold.read_in, fold.seqs), loaded.summary)
 
 
-def _boundary(loaded: Loaded, settings: FoldSettings, *, although_it_fits: bool) -> tuple[int, int] | None:
+async def _synthesize(sessions: LivingSessions, key: SessionKey, record: Record, units: Sequence[Unit]) -> None:
+    """Gives unanswered calls their marked results, as windows do."""
+    heads = [unit.head.seq for unit in units if unit.is_open]
+    if heads:
+        bodies = {message.seq: message for message in await _read_bodies(sessions, key, record, heads)}
+        windows.synthesize(units, bodies, await tokens.ready_counter(record.tokenizer))
+
+
+def _boundary(
+    record: Record,
+    settings: FoldSettings,
+    pins: Sequence[Entry],
+    pins_price: int,
+    units: Sequence[Unit],
+    *,
+    although_it_fits: bool,
+) -> tuple[int, int] | None:
     """The seq of the last pinned message (0 for none), and the head up to which groups are to be folded."""
-    record, link = loaded.record, loaded.record.summary
-    opening = [entry for entry in loaded.opening if link is None or entry.seq <= link.pinned_to]
-    tail = [entry for entry in loaded.tail if link is None or entry.head > link.to_head]
-    pins, pins_price = windows.pins_of(settings.window, opening)
-    units = windows.units_of(tail, pins)
+    link = record.summary
     by_tokens = settings.window.mode == WindowMode.TOKENS
 
     def price(unit: Unit) -> int:
         return unit.tokens if by_tokens else len(unit.entries)
 
-    is_whole = sum(len(unit.entries) for unit in units) + len(pins) >= _usable(record, settings)
+    raw = sum(1 for unit in units for entry in unit.entries if entry.seq)
+    is_whole = raw + len(pins) >= _usable(record, settings)
     if not although_it_fits and is_whole:
         claimed = pins_price + ((link.tokens if by_tokens else 1) if link else 0)
         if claimed + sum(map(price, units)) <= settings.window.limit:
@@ -179,8 +199,10 @@ async def _entries(
     return read[1]
 
 
-async def _read_bodies(sessions: LivingSessions, key: SessionKey, fold: Fold) -> Sequence[StoredMessage]:
-    read = await sessions.read(key, fold.read_in.incarnation, fold.seqs)
-    if read is None or read[0].epoch != fold.read_in.epoch or len(read[1]) != len(fold.seqs):
+async def _read_bodies(
+    sessions: LivingSessions, key: SessionKey, record: Record, seqs: Sequence[int]
+) -> Sequence[StoredMessage]:
+    read = await sessions.read(key, record.incarnation, seqs)
+    if read is None or read[0].epoch != record.epoch or len(read[1]) != len(seqs):
         raise StaleRead
     return read[1]

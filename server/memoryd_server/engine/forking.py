@@ -170,7 +170,10 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
             open=encode_open(OpenState()),
         )
     elif newest.taken:
-        fork, reopened = pairing.rewind(source, newest.taken, newest.kept_seq, newest.members, newest.closed)
+        covered_to = kept[-1].to_head if kept else 0
+        fork, reopened = pairing.rewind(
+            source, newest.taken, newest.kept_seq, newest.members, newest.closed, covered_to
+        )
     else:
         fork = source
     now = runtime.clock.now()

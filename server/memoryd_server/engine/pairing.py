@@ -266,6 +266,7 @@ def rewind(
     kept_seq: int,
     members: Mapping[int, Sequence[Entry]],
     closed: Sequence[OpenState] = (),
+    covered_to: int = 0,
 ) -> tuple[Record, tuple[int, ...]]:
     """Takes the newest messages away again.
 
@@ -275,6 +276,7 @@ def rewind(
         kept_seq: The newest message that stays.
         members: For each head of `unrecorded_heads`, the messages of its group that stay.
         closed: What summaries had closed that are taken away with the messages, as `reopen` asks for it.
+        covered_to: The head up to which a summary that stays stands for groups: no call of theirs waits again.
 
     Returns: the record with its counts, open calls, opening and last user as they were (version, times and removed
     ranges as given); the heads of groups whose messages are no longer usable.
@@ -295,6 +297,8 @@ def rewind(
         for entry in taken
         if entry.head <= kept_seq and entry.usability == Usability.USABLE
     }
+    calls = {token: call for token, call in calls.items() if call.head > covered_to}
+    groups = {head: group for head, group in groups.items() if head > covered_to}
     _reopen(calls, groups, closed, kept_seq)
     of_usability = [entry.usability for entry in taken]
     return (

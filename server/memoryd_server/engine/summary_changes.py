@@ -228,7 +228,9 @@ def _without_originals(before: Record, record: Record, now: int) -> Record:
     """
     link = record.summaries[-1]
     base = before.summary
-    from_seq = max(record.first_seq, link.pinned_to + 1, base.to_head + 1 if base and base.is_final else 0)
+    from_seq = max(record.first_seq, link.pinned_to + 1)
+    if base is not None and base.is_final and base.pinned_to <= link.pinned_to:
+        from_seq = max(from_seq, base.to_head + 1)
     if link.to_seq > link.to_head or from_seq > link.to_head:
         return record
     try:

@@ -162,7 +162,7 @@ def plan_window(
         claimed += message.tokens if by_tokens else 1
     units = units_of(tail, pins)
     if settings.open_calls == OpenCalls.SYNTHESIZE:
-        _synthesize(units, extra, count)
+        synthesize(units, extra, count)
     if not units:
         return WindowPlan(pins, message, None, (), over_limit=claimed > settings.limit)
 
@@ -218,8 +218,12 @@ def units_of(tail: Sequence[Entry], pins: Sequence[Entry] = ()) -> list[Unit]:
     return units
 
 
-def _synthesize(units: Sequence[Unit], extra: Mapping[int, StoredMessage], count: Count) -> None:
-    """Gives each unanswered call of open groups a marked result, in the order of the calls."""
+def synthesize(units: Sequence[Unit], extra: Mapping[int, StoredMessage], count: Count) -> None:
+    """Gives each unanswered call of open groups a marked result, in the order of the calls. `extra` holds bodies of
+    heads that came without.
+
+    Raises: NeedsMessages.
+    """
     missing = [
         unit.head.seq
         for unit in units

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -81,6 +82,16 @@ class OpenAISettings(BaseModel):
     )
     timeout: Annotated[float, Field(gt=0, le=600)] = Field(60.0, description="seconds of one attempt")
     attempts: Annotated[int, Field(ge=1, le=20)] = Field(4, description="attempts of one call, with backoff")
+
+    @field_validator("base_url")
+    @classmethod
+    def _holds_no_secret(cls, value: str) -> str:
+        if "@" in urlsplit(value).netloc:
+            raise ValueError(
+                "it holds a user or a password: put the key into an environment variable, and name that with "
+                "key_variable"
+            )
+        return value
 
 
 class ConfiguredStore(NamedTuple):
@@ -370,8 +381,8 @@ def _explain(error: ValidationError, path: Path | None) -> str:
             lines.append(f"{name}: there is no such setting{hint}")
         else:
             place = f"{flag}, {env}" + (f", or {name} in {path}" if path else "")
-            # The URL of a store may hold a password.
-            got = "" if where[0] == "stores" else f"got {problem['input']!r}; "
+            # A URL may hold a password, and a whole table may hold a URL.
+            got = "" if where[0] in ("stores", "openai") else f"got {problem['input']!r}; "
             lines.append(f"{name}: {text} ({got}set by {place})")
     return "\n".join(lines)
 

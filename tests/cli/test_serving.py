@@ -134,6 +134,30 @@ def test_every_setting_has_a_flag(here: Here, command: str) -> None:
         assert f"--{name.replace('_', '-').removesuffix('s') if name == 'stores' else name.replace('_', '-')} " in told
 
 
+def test_the_endpoint_of_summaries_is_set_by_flags_and_environment_together(here: Here) -> None:
+    told = here.memoryd("config", "--openai", "model=small", MEMORYD_OPENAI__BASE_URL="http://127.0.0.1:1/v1").stdout
+    assert "base_url='http://127.0.0.1:1/v1' model='small'" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--summarizer", "openai"], "set MEMORYD_OPENAI__BASE_URL"),
+        (["--openai", "model=small"], "openai.base_url: Field required"),
+        (["--openai", "model"], "write NAME=VALUE"),
+        (["--openai", "model=a", "--openai", "model=b"], "gives model twice"),
+        (["--openai", "model=a", "--openai", "base_url=http://user:hunter2@a/v1"], "put the key into an environment"),
+        (["--openai", "model=a", "--openai", "base_url=http://a/v1", "--openai", "key=hunter2"], "no such setting"),
+        (["--summarizer", "magic"], "'extractive', 'openai' or 'client'"),
+    ],
+)
+def test_a_wrong_endpoint_of_summaries_is_told_with_what_to_do(here: Here, flags: list[str], message: str) -> None:
+    done = here.memoryd("config", *flags)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "hunter2" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "command", [*((name,) for name in COMMANDS), *(("token", name) for name in ("create", "list", "revoke")), ()]
 )

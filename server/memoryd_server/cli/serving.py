@@ -49,6 +49,19 @@ Tokenizer = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Vocabulary of sessions that do not say: o200k_base, cl100k_base or estimate."),
 ]
+Summarizer = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Who makes summaries where a policy does not say: extractive, openai or client."),
+]
+OpenAI = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--openai",
+        metavar="NAME=VALUE",
+        help="The endpoint of the summarizer openai: base_url=https://api.openai.com/v1, model=…; `memoryd config` "
+        "shows what else there is. Repeatable. The key comes from the environment.",
+    ),
+]
 DrainSeconds = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="How long calls may go on after SIGTERM or Ctrl-C.")
 ]
@@ -82,8 +95,12 @@ class _Flags:
     config_file: Path | None
 
     @classmethod
-    def of(cls, config_file: Path | None, store: list[str] | None, **given: object) -> "_Flags":
+    def of(
+        cls, config_file: Path | None, store: list[str] | None, openai: list[str] | None, **given: object
+    ) -> "_Flags":
         overrides = {name: value for name, value in given.items() if value is not None}
+        if openai:
+            overrides["openai"] = _named_values("--openai", openai)
         if store:
             overrides["stores"] = _named_stores(store)
         return cls(overrides, config_file)
@@ -95,6 +112,19 @@ class _Flags:
             return load_settings(self.overrides, self.config_file)
         except SettingsError as error:
             raise Failure(f"a setting is wrong.\n{error}", status=WRONG_SETTING) from error
+
+
+def _named_values(flag: str, texts: list[str]) -> dict[str, str]:
+    """Values by name. Raises: Failure."""
+    values: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise Failure(f"{flag} {one_line(text)}: write NAME=VALUE", status=WRONG_SETTING)
+        if name in values:
+            raise Failure(f"{flag} gives {one_line(name)} twice", status=WRONG_SETTING)
+        values[name] = value
+    return values
 
 
 def _named_stores(texts: list[str]) -> dict[str, dict[str, str]]:
@@ -127,6 +157,8 @@ def serve(
     data_dir: DataDir = None,
     config: Config = None,
     tokenizer: Tokenizer = None,
+    summarizer: Summarizer = None,
+    openai: OpenAI = None,
     drain_seconds: DrainSeconds = None,
     reflection: Reflection = None,
     log_level: LogLevel = None,
@@ -149,11 +181,13 @@ def serve(
     settings = _Flags.of(
         config,
         store,
+        openai,
         listen=listen,
         metrics_listen=metrics_listen,
         default_store=default_store,
         data_dir=data_dir,
         tokenizer=tokenizer,
+        summarizer=summarizer,
         drain_seconds=drain_seconds,
         reflection=reflection,
         log_level=log_level,
@@ -176,6 +210,8 @@ def config(
     data_dir: DataDir = None,
     config: Config = None,
     tokenizer: Tokenizer = None,
+    summarizer: Summarizer = None,
+    openai: OpenAI = None,
     drain_seconds: DrainSeconds = None,
     reflection: Reflection = None,
     log_level: LogLevel = None,
@@ -197,11 +233,13 @@ def config(
     flags = _Flags.of(
         config,
         store,
+        openai,
         listen=listen,
         metrics_listen=metrics_listen,
         default_store=default_store,
         data_dir=data_dir,
         tokenizer=tokenizer,
+        summarizer=summarizer,
         drain_seconds=drain_seconds,
         reflection=reflection,
         log_level=log_level,

@@ -69,6 +69,9 @@ class Kind(ABC):
     def unite(self, ports: Sequence[int]) -> None:  # noqa: B027 - most are one process
         """Makes one server of its nodes, all of which run."""
 
+    def share(self, ports: Sequence[int]) -> None:  # noqa: B027 - most are as steady as they get
+        """Prepares a server that no test stops, but that many use at once."""
+
     @abstractmethod
     def local_url(self, ports: Sequence[int]) -> str:
         """The URL of a server that `serve_command` runs."""

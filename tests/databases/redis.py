@@ -24,6 +24,7 @@ SEEDS: Final = 3
 """How many nodes of a cluster are named in its URL: fewer than there are, as users do."""
 
 _PAGE: Final = 1_000
+_SHARED_NODE_TIMEOUT_MS: Final = 30_000
 _ANSWER_SECONDS: Final = 10
 
 
@@ -106,6 +107,12 @@ class RedisCluster(Redis):
             check=False,
         )
         assert made.returncode == 0, f"{made.stdout}{made.stderr}"
+
+    def share(self, ports: Sequence[int]) -> None:
+        """Has no node taken for failed, and its replica promoted, because the machine is busy."""
+        for port in ports:
+            with client_at(("127.0.0.1", port)) as client:
+                client.config_set("cluster-node-timeout", _SHARED_NODE_TIMEOUT_MS)
 
     def local_url(self, ports: Sequence[int]) -> str:
         return f"redis://{','.join(f'127.0.0.1:{port}' for port in ports[:SEEDS])}/"

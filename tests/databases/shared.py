@@ -123,6 +123,7 @@ class SharedServers:
         with self._locked(kind):
             if not (directory / _UNITED).exists():
                 unite(kind, ports, nodes)
+                kind.share(ports)
                 (directory / _UNITED).touch()
         server = DatabaseServer(kind, kind.local_url(ports))
         wait_until_it_answers(server, nodes)

@@ -1,4 +1,4 @@
-"""memoryd, with leases of folds that end after three seconds: tests do not wait for those of a killed server as users do.
+"""memoryd, with leases of folds that end after three seconds, so that no test waits for those of a killed server long.
 
 python short_leases.py MEMORYD ARGUMENTS
 """

@@ -15,14 +15,28 @@ from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import policy_pb2 as policies
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
+from memoryd.v1.message_pb2 import ROLE_ASSISTANT
 from tests.service import short_leases
-from tests.service.wire import Stubs
+from tests.service.wire import Stubs, new_key, seqs, text
 from tests.summarizers.faulty_endpoint import GOOD, FaultyEndpoint, Received, Reply
 
 SHORT_LEASES: Final = (sys.executable, short_leases.__file__)
 """The wrapper of a server whose folds are free again soon after it was killed."""
 
 HEADING: Final = "[CONVERSATION SUMMARY]\n"
+
+KEEP: Final = policies.RETENTION_KEEP
+DELETE: Final = policies.RETENTION_DELETE
+CURRENT: Final = window.SUMMARY_STATE_CURRENT
+PENDING: Final = window.SUMMARY_STATE_PENDING
+FAILED: Final = window.SUMMARY_STATE_FAILED
+
+TURNS: Final = (
+    ("My project is called Atlas.", "Noted: the project is called Atlas."),
+    ("It ships on Friday.", "Atlas ships on Friday, then."),
+    ("The team is Ada, Grace and Linus.", "Three people: Ada, Grace and Linus."),
+    ("What is the project called, and when does it ship?", "Atlas, and on Friday."),
+)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -122,3 +136,42 @@ def said(message: Any) -> str:
 def texts(answer: window.LoadWindowResponse) -> list[str]:
     """What the messages of a window say."""
     return [said(message) for message in answer.messages]
+
+
+def converse(stubs: Stubs, key: session.SessionKey, retention: policies.Retention.ValueType) -> None:
+    """Holds the reference conversation, with a window of four messages, loaded before each answer."""
+    settings = history.SessionSettings(policy=policy_of("extractive", limit=4, retention=retention))
+    for said, answered in TURNS:
+        stubs.append(key, text(said), create=settings)
+        load(stubs, key)
+        stubs.append(key, text(answered, role=ROLE_ASSISTANT))
+    load(stubs, key)
+
+
+def check_reference(stubs: Stubs, key: session.SessionKey, retention: policies.Retention.ValueType) -> None:
+    """The reference conversation's window, and what the history still lists."""
+    answer = load(stubs, key)
+    summary, *raw = texts(answer)
+    assert summary.startswith(HEADING)
+    assert "Atlas" in summary
+    assert "Friday" in summary
+    assert raw == [TURNS[2][1], *TURNS[3]]
+    assert answer.stats.summary_state == CURRENT
+    assert answer.stats.uncovered_message_count == 0
+    listed = seqs(stubs.messages(key, view=history.MESSAGE_VIEW_ALL))
+    assert listed == ([1, 2, 3, 4, 5, 6, 7, 8] if retention == KEEP else [6, 7, 8])
+    assert seqs(stubs.messages(key)) == [0, 6, 7, 8]
+    newest = stubs.chain(key)[0]
+    assert newest.covered_from_seq == 1
+    assert newest.covered_message_count == newest.to_seq == 5
+    assert newest.originals_removed == (retention == DELETE)
+    assert answer.stats.summary_id == newest.id
+
+
+def waiting(stubs: Stubs, agent: str, **policy: Any) -> session.SessionKey:
+    """A session whose next summary waits for a client."""
+    key = new_key(agent)
+    stubs.append(key, *(text(f"Fact {number} of Atlas.") for number in range(1, 7)))
+    set_policy(stubs, key, "client", **policy)
+    assert load(stubs, key).stats.summary_state == PENDING
+    return key

@@ -51,10 +51,23 @@ def may_exceed(record: Record, settings: FoldSettings) -> bool:
     link = record.summary
     if settings.window.open_calls == OpenCalls.SYNTHESIZE and record.open_messages > covered_by(link).open_messages:
         return True  # What synthesized results take, only the messages tell.
+    if link is not None and _pins_fewer(record, settings, link.pinned_to):
+        return True
     if settings.window.mode == WindowMode.MESSAGES:
         return _usable(record, settings) + (link is not None) > settings.window.limit
     raw = record.tokens - covered_by(link).tokens
     return raw + (link.tokens if link else 0) > settings.window.limit
+
+
+def _pins_fewer(record: Record, settings: FoldSettings, pinned_to: int) -> bool:
+    """Whether messages may be pinned no longer that were when the summary was made: they are neither in it nor shown
+    then. By a limit in tokens, only the messages tell.
+    """
+    if pinned_to < record.first_seq:
+        return False
+    if settings.window.mode == WindowMode.TOKENS:
+        return not settings.window.pin_system
+    return not settings.window.pin_system or 2 * (pinned_to - record.first_seq + 1) > settings.window.limit
 
 
 def _usable(record: Record, settings: FoldSettings) -> int:
@@ -119,10 +132,12 @@ def _boundary(
 
     raw = sum(1 for unit in units for entry in unit.entries if entry.seq)
     is_whole = raw + len(pins) >= _usable(record, settings)
+    pinned_to = pins[-1].seq if pins else 0
+    unpinned = (pinned_to, link.to_head) if link is not None and pinned_to < link.pinned_to else None
     if not although_it_fits and is_whole:
         claimed = pins_price + ((link.tokens if by_tokens else 1) if link else 0)
         if claimed + sum(map(price, units)) <= settings.window.limit:
-            return None
+            return unpinned
     keep = settings.most_kept(pins_price)
     kept = 0
     for unit in units:
@@ -132,8 +147,7 @@ def _boundary(
             break
         kept += 1
     if not kept or (is_whole and kept == len(units)):
-        return None
-    pinned_to = pins[-1].seq if pins else 0
+        return unpinned
     to_head = min(units[kept - 1].head.seq, ceiling(record)) - 1
     return pinned_to, to_head
 

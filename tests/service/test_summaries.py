@@ -230,8 +230,7 @@ class TestTasks:
     def test_whose_model_failed_wait(self, stubs: Stubs, agent: str) -> None:
         key = waiting(stubs, agent)
         stubs.abandon(stubs.lease(key), failed=True)
-        for of in ({"session": key}, {"agent": agent}):
-            request = pb.LeaseSummaryTaskRequest(**of)  # type: ignore[arg-type]
+        for request in (pb.LeaseSummaryTaskRequest(session=key), pb.LeaseSummaryTaskRequest(agent=agent)):
             assert not stubs.summaries.LeaseSummaryTask(request, timeout=30).HasField("task")
         stats = load(stubs, key).stats
         assert (stats.summary_state, stats.summary_failure) == (window.SUMMARY_STATE_FAILED, "abandoned")

@@ -1,16 +1,17 @@
 """The sync client behind the async one's interface, so that one test states a behaviour of both."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Self
 
-from memoryd import Agent, MemoryClient, Session, Watch
+from memoryd import Agent, MemoryClient, Session, SummaryTask, SummaryTasks, Watch
 
 
 class Awaited:
     """A sync object whose methods are awaited, and whose iterators are async."""
 
-    def __init__(self, wrapped: MemoryClient | Session | Agent | Watch) -> None:
+    def __init__(self, wrapped: MemoryClient | Session | Agent | Watch | SummaryTasks | SummaryTask) -> None:
         self._wrapped: Any = wrapped
 
     def __aiter__(self) -> Self:
@@ -34,10 +35,21 @@ class Awaited:
         return _awaited_method(value) if callable(value) else value
 
 
+class _AwaitedTasks(Awaited):
+    """Summary tasks, whose loop ends as that of an async iterator does, and whose tasks are awaited."""
+
+    async def __aiter__(self) -> AsyncIterator[Awaited]:  # type: ignore[override]
+        with contextlib.closing(iter(self._wrapped)) as tasks:
+            while (task := await asyncio.to_thread(next, tasks, None)) is not None:
+                yield Awaited(task)
+
+
 def _awaited_method(method: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         if method.__name__ in ("session", "agent", "watch"):
             return Awaited(method(*args, **kwargs))
+        if method.__name__ == "summary_tasks":
+            return _AwaitedTasks(method(*args, **kwargs))
         if method.__name__ == "fork":
             return _awaited_handle(method, *args, **kwargs)
         if method.__name__ in ("messages", "sessions", "agents"):

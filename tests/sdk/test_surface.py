@@ -13,17 +13,25 @@ import memoryd
 import memoryd.v1
 from memoryd.channel import channel_options, service_config
 from memoryd.methods import METHODS
-from memoryd.v1 import agent_service_pb2, history_service_pb2, store_service_pb2, window_service_pb2
+from memoryd.v1 import (
+    agent_service_pb2,
+    history_service_pb2,
+    store_service_pb2,
+    summary_service_pb2,
+    window_service_pb2,
+)
 
 TWINS = [
     (memoryd.MemoryClient, memoryd.AsyncMemoryClient),
     (memoryd.Session, memoryd.AsyncSession),
     (memoryd.Agent, memoryd.AsyncAgent),
     (memoryd.Watch, memoryd.AsyncWatch),
+    (memoryd.SummaryTask, memoryd.AsyncSummaryTask),
+    (memoryd.SummaryTasks, memoryd.AsyncSummaryTasks),
 ]
 SERVICES = [
     service
-    for file in (agent_service_pb2, history_service_pb2, store_service_pb2, window_service_pb2)
+    for file in (agent_service_pb2, history_service_pb2, store_service_pb2, summary_service_pb2, window_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 ]
 
@@ -33,10 +41,17 @@ def public(kind: type[Any]) -> dict[str, Any]:
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
-    """Name, kind, default and type; a handle of the async client is the same type as its twin."""
+    """Name, kind, default and type; a handle of the async client is the same type as its twin, and its functions may be
+    async.
+    """
     found = inspect.signature(function).parameters.values()
     return [
-        (parameter.name, parameter.kind, parameter.default, str(parameter.annotation).replace("Async", ""))
+        (
+            parameter.name,
+            parameter.kind,
+            parameter.default,
+            str(parameter.annotation).replace("Async", "").replace(" | collections.abc.Awaitable[str]", ""),
+        )
         for parameter in found
     ]
 
@@ -108,15 +123,25 @@ def test_only_what_a_repeat_does_not_change_is_tried_again() -> None:
     (config,) = json.loads(service_config())["methodConfig"]
     retried = {name["method"] for name in config["name"]}
     assert {name for name in retried if not name.startswith(("Get", "List", "Load", "Stream"))} == {
+        "AbandonSummaryTask",
         "AppendMessages",
         "ClearHistory",
+        "CommitSummary",
         "EraseUser",
         "ForkSession",
         "RedactMessage",
         "RewindSession",
     }
     everything = {method.name for method in METHODS}
-    assert everything - retried == {"UpdateSession", "UpdateAgent", "ClearAgentHistory", "WatchMessages"}
+    assert everything - retried == {
+        "UpdateSession",
+        "UpdateAgent",
+        "ClearAgentHistory",
+        "WatchMessages",
+        "Summarize",
+        "RevertSummary",
+        "LeaseSummaryTask",
+    }
     assert config["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
 
 

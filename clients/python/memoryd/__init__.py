@@ -1,8 +1,8 @@
 """memoryd: the memory service for agents. This is its Python SDK; `memoryd.v1` holds the generated code of the API."""
 
-from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession, AsyncWatch
+from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession, AsyncSummaryTask, AsyncSummaryTasks, AsyncWatch
 from memoryd.batches import batches
-from memoryd.client import Agent, MemoryClient, Session, Watch
+from memoryd.client import Agent, MemoryClient, Session, SummaryTask, SummaryTasks, Watch
 from memoryd.converters import AnthropicPrompt, from_anthropic, from_openai, to_anthropic, to_openai
 from memoryd.decoding import message_from_proto
 from memoryd.encoding import message_to_proto
@@ -28,6 +28,7 @@ from memoryd.errors import (
     MessageNotFound,
     MethodUnknown,
     NotFound,
+    OriginalsRemoved,
     PageTokenInvalid,
     RecordTooLarge,
     RequestIdConflict,
@@ -39,6 +40,12 @@ from memoryd.errors import (
     SessionNotFound,
     StoreUnavailable,
     StoreUnknown,
+    SummariesDisabled,
+    SummarizerDiffers,
+    SummarizerFailed,
+    SummaryNotFound,
+    SummaryTaskVoid,
+    SummaryUnderWay,
     TlsFailed,
     TooManyWatchers,
     Unauthenticated,
@@ -82,8 +89,18 @@ from memoryd.messages import (
     tool,
     user,
 )
-from memoryd.policies import OpenCalls, Oversize, Policy, Tokenizer, WindowMode, WindowOptions
+from memoryd.policies import (
+    OpenCalls,
+    Oversize,
+    Policy,
+    Retention,
+    SummaryPolicy,
+    Tokenizer,
+    WindowMode,
+    WindowOptions,
+)
 from memoryd.stores import Capability, StoreInfo
+from memoryd.summaries import SummarizedSession, Summary
 from memoryd.windows import LeftOut, LeftOutMessage, LeftOutReason, SummaryState, Window, WindowStats
 
 __all__ = [
@@ -98,6 +115,8 @@ __all__ = [
     "AsyncAgent",
     "AsyncMemoryClient",
     "AsyncSession",
+    "AsyncSummaryTask",
+    "AsyncSummaryTasks",
     "AsyncWatch",
     "Capability",
     "ClearedAgent",
@@ -130,6 +149,7 @@ __all__ = [
     "MethodUnknown",
     "NotFound",
     "OpenCalls",
+    "OriginalsRemoved",
     "Oversize",
     "PageTokenInvalid",
     "Part",
@@ -142,6 +162,7 @@ __all__ = [
     "ResourceExhausted",
     "ResultPart",
     "ResumeTokenInvalid",
+    "Retention",
     "RewoundSession",
     "Role",
     "ServerDraining",
@@ -154,7 +175,18 @@ __all__ = [
     "StoreInfo",
     "StoreUnavailable",
     "StoreUnknown",
+    "SummariesDisabled",
+    "SummarizedSession",
+    "SummarizerDiffers",
+    "SummarizerFailed",
+    "Summary",
+    "SummaryNotFound",
+    "SummaryPolicy",
     "SummaryState",
+    "SummaryTask",
+    "SummaryTaskVoid",
+    "SummaryTasks",
+    "SummaryUnderWay",
     "Text",
     "TlsFailed",
     "Tokenizer",

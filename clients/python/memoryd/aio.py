@@ -9,7 +9,8 @@ async with AsyncMemoryClient("127.0.0.1:7600") as memory:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from os import PathLike
@@ -23,7 +24,7 @@ from memoryd import paging, plans
 from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
-from memoryd.errors import typed_error
+from memoryd.errors import MemorydError, SummaryTaskVoid, typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
     AgentInfo,
@@ -41,6 +42,9 @@ from memoryd.messages import Message, Role
 from memoryd.methods import STUBS, WATCH_MESSAGES, Method
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
+from memoryd.summaries import SummarizedSession, Summary
+from memoryd.summary_work import RELEASE_SECONDS, Asking, LeasedTask, log
+from memoryd.v1.summary_service_pb2 import SummaryTask as ProtoSummaryTask
 from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
 
@@ -58,6 +62,8 @@ class AsyncConnection:
         self._channel: grpc.aio.Channel | None = None
         self._stubs: Mapping[type[Any], Any] = {}
         self.closed = False
+        self.leases: set[AsyncSummaryTask] = set()
+        """The summary tasks that are neither committed nor given up."""
 
     async def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
         """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
@@ -100,8 +106,11 @@ class AsyncConnection:
             self._stubs = {stub: stub(channel) for stub in STUBS}
         return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
 
-    async def close(self) -> None:
-        """Closes the channel."""
+    async def close(self, *, failed: bool = False) -> None:
+        """Gives leased tasks up, and closes the channel."""
+        for task in tuple(self.leases):
+            with suppress(MemorydError):
+                await task.abandon(failed=failed, timeout=RELEASE_SECONDS)
         self.closed = True
         if self._channel is not None:
             await self._channel.close()
@@ -158,7 +167,7 @@ class AsyncMemoryClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._connection.close(failed=isinstance(error, Exception))
 
     async def close(self) -> None:
         """Closes the connection. Operations after that raise RuntimeError."""
@@ -191,6 +200,33 @@ class AsyncMemoryClient:
     async def erase_user(self, user_id: str, *, timeout: float | None = None) -> ErasedUser:
         """Deletes all that a user owns. Like `MemoryClient.erase_user`."""
         return await self._connection.run(plans.erase_user(user_id), timeout)
+
+    def summary_tasks(
+        self, *, agent: str, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
+    ) -> "AsyncSummaryTasks":
+        """Iterates over the summaries that an agent's sessions wait for. Like `MemoryClient.summary_tasks`.
+
+        Here a task of asyncio that is cancelled leaves its summary task free for others, also without an `async with`.
+        """
+        asking = Asking(agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return AsyncSummaryTasks(self._connection, asking)
+
+    async def summarize_with(
+        self,
+        function: Callable[[str], str | Awaitable[str]],
+        *,
+        agent: str,
+        model: str = "",
+        lease_for: float | None = None,
+        wait: bool = True,
+        retry_for: float | None = None,
+    ) -> int:
+        """Summarizes an agent's sessions with a function from prompt to text. Like `MemoryClient.summarize_with`.
+
+        The function may be async; a plain one is run in a thread.
+        """
+        tasks = self.summary_tasks(agent=agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return await _summarize_with(tasks, function, model)
 
     async def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
@@ -304,6 +340,8 @@ class AsyncSession:
         start_with_user: bool | None = None,
         open_calls: OpenCalls | str | None = None,
         oversize: Oversize | str | None = None,
+        summary: bool | None = None,
+        wait_for_summary: bool | None = None,
         explain: bool = False,
         timeout: float | None = None,
     ) -> Window:
@@ -316,7 +354,8 @@ class AsyncSession:
             open_calls=open_calls,
             oversize=oversize,
         )
-        return await self._connection.run(plans.window(self._key, options, explain=explain), timeout)
+        plan = plans.window(self._key, options, summary=summary, wait_for_summary=wait_for_summary, explain=explain)
+        return await self._connection.run(plan, timeout)
 
     async def info(self, *, timeout: float | None = None) -> SessionInfo:
         """Reads the session's settings and counts. SessionNotFound without the session."""
@@ -382,6 +421,46 @@ class AsyncSession:
         plan = plans.fork(self._key, forked._key, through_seq=through_seq, request_id=request_id)
         await self._connection.run(plan, timeout)
         return forked
+
+    async def summarize(self, *, timeout: float | None = None) -> SummarizedSession:
+        """Folds now what exceeds `keep` of the stored policy. Like `Session.summarize`."""
+        return await self._connection.run(plans.summarize(self._key), timeout)
+
+    async def summary(self, id: str | None = None, *, timeout: float | None = None) -> Summary:
+        """Reads the current summary, or one by id. SummaryNotFound when there is none."""
+        return await self._connection.run(plans.summary(self._key, id), timeout)
+
+    async def summaries(self, *, timeout: float | None = None) -> list[Summary]:
+        """Reads the newest summaries, at most 16, the current one first. Like `Session.summaries`."""
+        return await self._connection.run(plans.summaries(self._key), timeout)
+
+    async def revert_summary(self, id: str, *, timeout: float | None = None) -> Summary | None:
+        """Takes the current summary back. Like `Session.revert_summary`."""
+        return await self._connection.run(plans.revert_summary(self._key, id), timeout)
+
+    def summary_tasks(
+        self, *, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
+    ) -> "AsyncSummaryTasks":
+        """Iterates over the session's summary tasks. Like `MemoryClient.summary_tasks`.
+
+        SummariesDisabled or SummarizerDiffers when its stored policies have no summarizer `client`; SessionNotFound
+        without the session.
+        """
+        asking = Asking(self._key, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return AsyncSummaryTasks(self._connection, asking)
+
+    async def summarize_with(
+        self,
+        function: Callable[[str], str | Awaitable[str]],
+        *,
+        model: str = "",
+        lease_for: float | None = None,
+        wait: bool = True,
+        retry_for: float | None = None,
+    ) -> int:
+        """Summarizes the session with a function. Like `MemoryClient.summarize_with`."""
+        tasks = self.summary_tasks(lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return await _summarize_with(tasks, function, model)
 
     def watch(
         self, *, resume_token: str | None = None, after_seq: int | None = None, retry_for: float | None = None
@@ -469,6 +548,132 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+class AsyncSummaryTask(LeasedTask):
+    """The work for one summary, leased to the iterator that gave it: `AsyncSummaryTasks`."""
+
+    def __init__(self, connection: AsyncConnection, metadata: Metadata, task: ProtoSummaryTask) -> None:
+        super().__init__(task)
+        self._connection = connection
+        self._metadata = metadata
+        connection.leases.add(self)
+
+    async def commit(self, text: str, model: str = "", *, timeout: float | None = None) -> Summary:
+        """Commits the summary, and gives it. Like `SummaryTask.commit`."""
+        plan = plans.commit_summary(self._key, self._token, text, model)
+        try:
+            summary = await self._connection.run(plan, timeout, self._metadata)
+        except SummaryTaskVoid:
+            self._settle()
+            raise
+        self._settle()
+        return summary
+
+    async def abandon(self, *, failed: bool = False, timeout: float | None = None) -> None:
+        """Gives the task up. Like `SummaryTask.abandon`."""
+        if not self.settled:
+            self._settle()
+            plan = plans.abandon_summary_task(self._key, self._token, failed=failed)
+            await self._connection.run(plan, timeout, self._metadata)
+
+    def _settle(self) -> None:
+        self.settled = True
+        self._connection.leases.discard(self)
+
+
+class AsyncSummaryTasks(AsyncIterable[AsyncSummaryTask]):
+    """The summary tasks of a session or an agent, to be iterated over. Made by `AsyncMemoryClient.summary_tasks`.
+
+    Otherwise like `memoryd.SummaryTasks`; for one task of asyncio at a time.
+    """
+
+    def __init__(self, connection: AsyncConnection, asking: Asking) -> None:
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._asking = asking
+        self._task: AsyncSummaryTask | None = None
+        self._entered = False
+        self._closed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        await self._leave(failed=isinstance(error, Exception))
+
+    async def __aiter__(self) -> AsyncIterator[AsyncSummaryTask]:
+        reader = asyncio.current_task()
+        try:
+            while (task := await self._next()) is not None:
+                yield task
+                await self._leave(failed=True)
+        finally:
+            # An exception in the loop's body and a break look the same here: only an `async with` tells them apart.
+            if not self._entered:
+                await self._leave(failed=reader is None or not reader.cancelling())
+
+    async def close(self) -> None:
+        """Ends the iteration. Another task of asyncio that waits for the next task finds that there is none."""
+        self._closed.set()
+        await self._leave(failed=False)
+
+    async def _next(self) -> AsyncSummaryTask | None:
+        while not self._closed.is_set():
+            plan = plans.lease_summary_task(self._asking.request)
+            try:
+                task = await self._connection.run(plan, None, self._metadata)
+            except MemorydError as error:
+                if not (self._closed.is_set() or self._connection.closed):
+                    self._asking.failed(error)
+            else:
+                self._asking.answered(found=task is not None)
+                if task is not None:
+                    self._task = AsyncSummaryTask(self._connection, self._metadata, task)
+                    return self._task
+                if not self._asking.wait:
+                    return None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), self._asking.pause())
+        return None
+
+    async def _leave(self, *, failed: bool) -> None:
+        """Gives up the task that the loop has left, if it is not settled; a lease that cannot be ends by itself."""
+        task, self._task = self._task, None
+        if task is not None and not self._connection.closed:
+            try:
+                await task.abandon(failed=failed)
+            except MemorydError as error:
+                log.warning("%r could not be given up: %s", task, error)
+
+
+async def _summarize_with(tasks: AsyncSummaryTasks, function: Callable[[str], str | Awaitable[str]], model: str) -> int:
+    made = 0
+    async with tasks:
+        async for task in tasks:
+            try:
+                await task.commit(await _carried_out(function, task.prompt), model)
+            except SummaryTaskVoid as error:
+                log.info("%r: %s", task, error)
+            except Exception:
+                log.warning("%r was not summarized", task, exc_info=True)
+            else:
+                made += 1
+    return made
+
+
+async def _carried_out(function: Callable[[str], str | Awaitable[str]], prompt: str) -> str:
+    """What a function gives. One that is not async is not for the event loop: it may take as long as a model does."""
+    text: str | Awaitable[str]
+    if inspect.iscoroutinefunction(function):
+        text = function(prompt)
+    else:
+        text = await asyncio.to_thread(function, prompt)
+    return await text if isinstance(text, Awaitable) else text
 
 
 class AsyncAgent:

@@ -8,7 +8,8 @@
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -20,7 +21,7 @@ from memoryd import paging, plans
 from memoryd.arguments import string
 from memoryd.batches import batches
 from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
-from memoryd.errors import typed_error
+from memoryd.errors import MemorydError, SummaryTaskVoid, typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
     AgentInfo,
@@ -38,6 +39,9 @@ from memoryd.messages import Message, Role
 from memoryd.methods import STUBS, WATCH_MESSAGES, Method
 from memoryd.policies import OpenCalls, Oversize, Policy
 from memoryd.stores import StoreInfo
+from memoryd.summaries import SummarizedSession, Summary
+from memoryd.summary_work import RELEASE_SECONDS, Asking, LeasedTask, log
+from memoryd.v1.summary_service_pb2 import SummaryTask as ProtoSummaryTask
 from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
 
@@ -59,6 +63,8 @@ class Connection:
             self._channel = grpc.secure_channel(target.address, target.credentials, options=options)
         self._stubs = {stub: stub(self._channel) for stub in STUBS}
         self.closed = False
+        self.leases: set[SummaryTask] = set()
+        """The summary tasks that are neither committed nor given up."""
 
     def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
         """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
@@ -97,8 +103,11 @@ class Connection:
             raise RuntimeError("this client is closed; make a new MemoryClient")
         return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
 
-    def close(self) -> None:
-        """Closes the channel."""
+    def close(self, *, failed: bool = False) -> None:
+        """Gives leased tasks up, and closes the channel."""
+        for task in tuple(self.leases):
+            with suppress(MemorydError):
+                task.abandon(failed=failed, timeout=RELEASE_SECONDS)
         self.closed = True
         self._channel.close()
 
@@ -153,7 +162,7 @@ class MemoryClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._connection.close(failed=isinstance(error, Exception))
 
     def close(self) -> None:
         """Closes the connection. Operations after that raise RuntimeError."""
@@ -194,6 +203,55 @@ class MemoryClient:
         be repeated; it is tried again by itself, too. InvalidArgument for an empty user.
         """
         return self._connection.run(plans.erase_user(user_id), timeout)
+
+    def summary_tasks(
+        self, *, agent: str, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
+    ) -> "SummaryTasks":
+        """Iterates over the summaries that an agent's sessions wait for, to make them with a model of your own.
+
+        A session has a task when its stored policy has the summarizer `client` and a load finds that it must fold. Each
+        task is leased to this iterator alone; `SummaryTask.commit` ends it. Where none waits, it asks again after a
+        pause of 0.2 seconds, which grows to 5.
+
+        A task that a turn of the loop leaves without a commit is given up at once. It then waits, 5 seconds and longer
+        with each time, before it is leased again: the model failed. In a `with` of the iterator, a `break` (and what is
+        no Exception, such as KeyboardInterrupt) leaves it free for others at once.
+
+        Args:
+            agent: Whose sessions.
+            lease_for: The seconds that one summary may take, 1 to 600; None for the server's 60.
+            wait: Whether to go on when no task waits; False ends the loop then.
+            retry_for: The seconds for which it asks again while the server is unavailable, before it raises what is in
+                the way; None for ever. Without `wait`, it raises at once.
+        """
+        asking = Asking(agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return SummaryTasks(self._connection, asking)
+
+    def summarize_with(
+        self,
+        function: Callable[[str], str],
+        *,
+        agent: str,
+        model: str = "",
+        lease_for: float | None = None,
+        wait: bool = True,
+        retry_for: float | None = None,
+    ) -> int:
+        """Summarizes an agent's sessions with a function from prompt to text, and gives the number of summaries.
+
+        Serves the tasks of `summary_tasks`. Where the function raises an Exception, or gives a text that is empty, the
+        log `memoryd` says so, the task waits before it is tried again, and the next one is served.
+
+        Args:
+            function: Gets `SummaryTask.prompt`, and gives the summary that a model made of it.
+            agent: Whose sessions.
+            model: The name of the model, for the record.
+            lease_for: The seconds that one summary may take, 1 to 600; None for the server's 60.
+            wait: Whether to go on when no task waits; False returns then.
+            retry_for: As in `summary_tasks`.
+        """
+        tasks = self.summary_tasks(agent=agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return _summarize_with(tasks, function, model)
 
     def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
@@ -347,6 +405,8 @@ class Session:
         start_with_user: bool | None = None,
         open_calls: OpenCalls | str | None = None,
         oversize: Oversize | str | None = None,
+        summary: bool | None = None,
+        wait_for_summary: bool | None = None,
         explain: bool = False,
         timeout: float | None = None,
     ) -> Window:
@@ -362,8 +422,12 @@ class Session:
             pin_system: Keep the SYSTEM and DEVELOPER messages that open the history.
             start_with_user: Put the newest USER message in front of a window that would begin with another role.
             open_calls: `omit` groups with unanswered calls, `synthesize` a result for each call, or `keep` them as they
-            are. oversize: What to do when the newest group alone exceeds a token limit: `shorten`, `return` or `fail`
+                are.
+            oversize: What to do when the newest group alone exceeds a token limit: `shorten`, `return` or `fail`
                 (WindowTooSmall).
+            summary: Show the session's summary in the place of what it covers. None: if the stored policies have
+                summaries.
+            wait_for_summary: Wait when the stored policies ask for a fold, at most 10 seconds. None: as they say.
             explain: Let the stats list messages that were left out.
             timeout: The seconds that it may take; None for the client's.
         """
@@ -375,7 +439,8 @@ class Session:
             open_calls=open_calls,
             oversize=oversize,
         )
-        return self._connection.run(plans.window(self._key, options, explain=explain), timeout)
+        plan = plans.window(self._key, options, summary=summary, wait_for_summary=wait_for_summary, explain=explain)
+        return self._connection.run(plan, timeout)
 
     def info(self, *, timeout: float | None = None) -> SessionInfo:
         """Reads the session's settings and counts. SessionNotFound without the session."""
@@ -484,6 +549,56 @@ class Session:
         self._connection.run(plan, timeout)
         return forked
 
+    def summarize(self, *, timeout: float | None = None) -> SummarizedSession:
+        """Folds now what exceeds `keep` of the stored policy, although the window may not be full yet.
+
+        SummariesDisabled or SummarizerDiffers when the stored policies do not leave it to the server; SummarizerFailed,
+        with nothing changed; SummaryUnderWay while another server does it. SessionNotFound without the session. Not
+        tried again by itself, since each try may ask a model.
+        """
+        return self._connection.run(plans.summarize(self._key), timeout)
+
+    def summary(self, id: str | None = None, *, timeout: float | None = None) -> Summary:
+        """Reads the current summary, or one by id. SummaryNotFound when there is none."""
+        return self._connection.run(plans.summary(self._key, id), timeout)
+
+    def summaries(self, *, timeout: float | None = None) -> list[Summary]:
+        """Reads the newest summaries, at most 16, the current one first: each knows its range and its predecessor."""
+        return self._connection.run(plans.summaries(self._key), timeout)
+
+    def revert_summary(self, id: str, *, timeout: float | None = None) -> Summary | None:
+        """Takes the current summary back, and gives the one that is current then; None for none.
+
+        The messages that it covered are shown again, and nothing is folded before the next append. EtagMismatch when
+        another one is current, OriginalsRemoved when its messages are, SummaryNotFound without it. Not tried again by
+        itself.
+        """
+        return self._connection.run(plans.revert_summary(self._key, id), timeout)
+
+    def summary_tasks(
+        self, *, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
+    ) -> "SummaryTasks":
+        """Iterates over the session's summary tasks. Like `MemoryClient.summary_tasks`.
+
+        SummariesDisabled or SummarizerDiffers when its stored policies have no summarizer `client`; SessionNotFound
+        without the session.
+        """
+        asking = Asking(self._key, lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return SummaryTasks(self._connection, asking)
+
+    def summarize_with(
+        self,
+        function: Callable[[str], str],
+        *,
+        model: str = "",
+        lease_for: float | None = None,
+        wait: bool = True,
+        retry_for: float | None = None,
+    ) -> int:
+        """Summarizes the session with a function. Like `MemoryClient.summarize_with`."""
+        tasks = self.summary_tasks(lease_for=lease_for, wait=wait, retry_for=retry_for)
+        return _summarize_with(tasks, function, model)
+
     def watch(
         self, *, resume_token: str | None = None, after_seq: int | None = None, retry_for: float | None = None
     ) -> "Watch":
@@ -574,6 +689,132 @@ class Watch(Iterator[WatchEvent]):
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
+
+
+class SummaryTask(LeasedTask):
+    """The work for one summary, leased to the iterator that gave it: `SummaryTasks`."""
+
+    def __init__(self, connection: Connection, metadata: Metadata, task: ProtoSummaryTask) -> None:
+        super().__init__(task)
+        self._connection = connection
+        self._metadata = metadata
+        connection.leases.add(self)
+
+    def commit(self, text: str, model: str = "", *, timeout: float | None = None) -> Summary:
+        """Commits the summary, and gives it. Safe to repeat: the first answer comes again.
+
+        SummaryTaskVoid when the lease is over or the history changed where the task lies; FieldInvalid for a text that
+        is empty or white, which is none: abandon the task instead.
+
+        Args:
+            text: The summary, at most 1 MiB. What is over `max_tokens` is cut at the end of a sentence.
+            model: The name of the model that made it, for the record; at most 256 bytes.
+            timeout: The seconds that it may take, retries included; None for the client's.
+        """
+        plan = plans.commit_summary(self._key, self._token, text, model)
+        try:
+            summary = self._connection.run(plan, timeout, self._metadata)
+        except SummaryTaskVoid:
+            self._settle()
+            raise
+        self._settle()
+        return summary
+
+    def abandon(self, *, failed: bool = False, timeout: float | None = None) -> None:
+        """Gives the task up: as free for others at once, or as `failed`, to wait before it is leased again.
+
+        Nothing happens when it is committed or its lease is over.
+        """
+        if not self.settled:
+            self._settle()
+            plan = plans.abandon_summary_task(self._key, self._token, failed=failed)
+            self._connection.run(plan, timeout, self._metadata)
+
+    def _settle(self) -> None:
+        self.settled = True
+        self._connection.leases.discard(self)
+
+
+class SummaryTasks(Iterable[SummaryTask]):
+    """The summary tasks of a session or an agent, to be iterated over. Made by `MemoryClient.summary_tasks`.
+
+    Close it, or use it as a context manager; either gives up the task that was not committed.
+    """
+
+    def __init__(self, connection: Connection, asking: Asking) -> None:
+        self._connection = connection
+        self._metadata = connection.metadata
+        self._asking = asking
+        self._task: SummaryTask | None = None
+        self._entered = False
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._leave(failed=isinstance(error, Exception))
+
+    def __iter__(self) -> Iterator[SummaryTask]:
+        try:
+            while (task := self._next()) is not None:
+                yield task
+                self._leave(failed=True)
+        finally:
+            # An exception in the loop's body and a break look the same here: only a `with` tells them apart.
+            if not self._entered:
+                self._leave(failed=True)
+
+    def close(self) -> None:
+        """Ends the iteration. Another thread that waits for the next task finds that there is none."""
+        self._closed.set()
+        self._leave(failed=False)
+
+    def _next(self) -> SummaryTask | None:
+        while not self._closed.is_set():
+            plan = plans.lease_summary_task(self._asking.request)
+            try:
+                task = self._connection.run(plan, None, self._metadata)
+            except MemorydError as error:
+                if not (self._closed.is_set() or self._connection.closed):
+                    self._asking.failed(error)
+            else:
+                self._asking.answered(found=task is not None)
+                if task is not None:
+                    self._task = SummaryTask(self._connection, self._metadata, task)
+                    return self._task
+                if not self._asking.wait:
+                    return None
+            self._closed.wait(self._asking.pause())
+        return None
+
+    def _leave(self, *, failed: bool) -> None:
+        """Gives up the task that the loop has left, if it is not settled; a lease that cannot be ends by itself."""
+        task, self._task = self._task, None
+        if task is not None and not self._connection.closed:
+            try:
+                task.abandon(failed=failed)
+            except MemorydError as error:
+                log.warning("%r could not be given up: %s", task, error)
+
+
+def _summarize_with(tasks: SummaryTasks, function: Callable[[str], str], model: str) -> int:
+    made = 0
+    with tasks:
+        for task in tasks:
+            try:
+                task.commit(function(task.prompt), model)
+            except SummaryTaskVoid as error:
+                log.info("%r: %s", task, error)
+            except Exception:
+                log.warning("%r was not summarized", task, exc_info=True)
+            else:
+                made += 1
+    return made
 
 
 class Agent:

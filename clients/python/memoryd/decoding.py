@@ -10,6 +10,7 @@ from memoryd.enums import (
     LEFT_OUT_REASON,
     OPEN_CALLS,
     OVERSIZE,
+    RETENTION,
     ROLE,
     SUMMARY_STATE,
     TOKENIZER,
@@ -32,8 +33,9 @@ from memoryd.messages import (
     ToolCall,
     ToolResult,
 )
-from memoryd.policies import Policy, WindowOptions
+from memoryd.policies import Policy, SummaryPolicy, WindowOptions
 from memoryd.stores import Capability, StoreInfo
+from memoryd.summaries import Summary
 from memoryd.v1 import (
     agent_service_pb2,
     history_service_pb2,
@@ -41,6 +43,7 @@ from memoryd.v1 import (
     policy_pb2,
     session_pb2,
     store_service_pb2,
+    summary_service_pb2,
     window_service_pb2,
 )
 from memoryd.windows import LeftOut, LeftOutMessage, WindowStats
@@ -141,7 +144,44 @@ def window_options_from_proto(options: policy_pb2.WindowOptions) -> WindowOption
 
 def policy_from_proto(policy: policy_pb2.Policy) -> Policy:
     """A policy of the API."""
-    return Policy(window=window_options_from_proto(policy.window))
+    return Policy(
+        window=window_options_from_proto(policy.window),
+        summary=_summary_policy(policy.summary) if policy.HasField("summary") else None,
+    )
+
+
+def _summary_policy(policy: policy_pb2.SummaryPolicy) -> SummaryPolicy:
+    given = policy.HasField
+    return SummaryPolicy(
+        enabled=policy.enabled if given("enabled") else None,
+        summarizer=policy.summarizer,
+        max_tokens=policy.max_tokens if given("max_tokens") else None,
+        keep=policy.keep if given("keep") else None,
+        retention=RETENTION.member_or_unspecified(policy.retention) if policy.retention else None,
+        wait=policy.wait if given("wait") else None,
+    )
+
+
+def summary_from_proto(summary: summary_service_pb2.Summary) -> Summary:
+    """A summary of the API."""
+    return Summary(
+        id=summary.id,
+        text=summary.text,
+        previous_id=summary.previous_id,
+        from_seq=summary.from_seq,
+        to_seq=summary.to_seq,
+        message_count=summary.message_count,
+        covered_from_seq=summary.covered_from_seq,
+        covered_message_count=summary.covered_message_count,
+        summarizer=summary.summarizer,
+        model=summary.model,
+        input_token_count=summary.input_token_count,
+        output_token_count=summary.output_token_count,
+        create_time=moment(summary.create_time),
+        duration=summary.duration.ToTimedelta(),
+        current=summary.current,
+        originals_removed=summary.originals_removed,
+    )
 
 
 def session_info_from_proto(session: session_pb2.Session) -> SessionInfo:
@@ -219,6 +259,8 @@ def window_stats_from_proto(stats: window_service_pb2.WindowStats) -> WindowStat
         over_limit=stats.over_limit,
         shortened_seqs=tuple(stats.shortened_seqs),
         summary_state=SUMMARY_STATE.member_or_unspecified(stats.summary_state),
+        summary_id=stats.summary_id,
+        summary_failure=stats.summary_failure,
         prefix_digest=stats.prefix_digest,
         pinned_message_count=stats.pinned_message_count,
         last_seq=stats.last_seq,

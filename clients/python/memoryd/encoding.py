@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from memoryd.arguments import integer
-from memoryd.enums import OPEN_CALLS, OVERSIZE, ROLE, TOKENIZER, WINDOW_MODE
+from memoryd.arguments import integer, string
+from memoryd.enums import OPEN_CALLS, OVERSIZE, RETENTION, ROLE, TOKENIZER, WINDOW_MODE
 from memoryd.histories import FOREVER, SessionSettings
 from memoryd.ids import new_id
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
-from memoryd.policies import Policy, WindowOptions
+from memoryd.policies import Policy, Retention, SummaryPolicy, WindowOptions
 from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2
 
 _LIMITS = "1 to 100,000 messages or 1 to 100,000,000 tokens"
@@ -124,7 +124,21 @@ def window_options_to_proto(options: WindowOptions) -> policy_pb2.WindowOptions:
 
 def policy_to_proto(policy: Policy) -> policy_pb2.Policy:
     """A policy for the API."""
-    return policy_pb2.Policy(window=window_options_to_proto(policy.window))
+    return policy_pb2.Policy(
+        window=window_options_to_proto(policy.window),
+        summary=None if policy.summary is None else _summary_policy_to_proto(policy.summary),
+    )
+
+
+def _summary_policy_to_proto(policy: SummaryPolicy) -> policy_pb2.SummaryPolicy:
+    return policy_pb2.SummaryPolicy(
+        enabled=policy.enabled,
+        summarizer=string(policy.summarizer, "summarizer", "extractive"),
+        max_tokens=None if policy.max_tokens is None else integer(policy.max_tokens, "max_tokens", "16 to 8,000"),
+        keep=None if policy.keep is None else integer(policy.keep, "keep", "1 or more messages or tokens"),
+        retention=RETENTION.number(policy.retention or Retention.UNSPECIFIED),
+        wait=policy.wait,
+    )
 
 
 def session_settings_to_proto(settings: SessionSettings) -> history_service_pb2.SessionSettings:

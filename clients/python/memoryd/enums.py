@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 from memoryd.events import WatchEventKind
 from memoryd.histories import ListOrder, MessageView
 from memoryd.messages import Role
-from memoryd.policies import OpenCalls, Oversize, Tokenizer, WindowMode
+from memoryd.policies import OpenCalls, Oversize, Retention, Tokenizer, WindowMode
 from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2, session_pb2, window_service_pb2
 from memoryd.windows import LeftOutReason, SummaryState
 
@@ -50,5 +50,6 @@ TOKENIZER = Numbers(Tokenizer, session_pb2.Tokenizer, "TOKENIZER")
 WINDOW_MODE = Numbers(WindowMode, policy_pb2.WindowMode, "WINDOW_MODE")
 OPEN_CALLS = Numbers(OpenCalls, policy_pb2.OpenCalls, "OPEN_CALLS")
 OVERSIZE = Numbers(Oversize, policy_pb2.Oversize, "OVERSIZE")
+RETENTION = Numbers(Retention, policy_pb2.Retention, "RETENTION")
 SUMMARY_STATE = Numbers(SummaryState, window_service_pb2.SummaryState, "SUMMARY_STATE")
 LEFT_OUT_REASON = Numbers(LeftOutReason, window_service_pb2.LeftOutReason, "LEFT_OUT_REASON")

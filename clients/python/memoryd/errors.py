@@ -138,6 +138,12 @@ class MessageNotFound(NotFound):
     _of_reason = "MESSAGE_NOT_FOUND"
 
 
+class SummaryNotFound(NotFound):
+    """The session has no such summary, or none at all."""
+
+    _of_reason = "SUMMARY_NOT_FOUND"
+
+
 class AlreadyExists(MemorydError):
     """An id is known with other content, or a name is taken. Nothing was written."""
 
@@ -176,13 +182,13 @@ class LastSeqMismatch(Aborted):
 
 
 class EtagMismatch(Aborted):
-    """The settings changed since the etag was read."""
+    """The settings changed since the etag was read, or another summary is current than the one to take back."""
 
     _of_reason = "ETAG_MISMATCH"
 
     @property
     def etag(self) -> str:
-        """The current etag."""
+        """The current etag, or the id of the current summary."""
         return self.metadata.get("etag", "")
 
 
@@ -212,6 +218,20 @@ class WatchStalled(Aborted):
     _of_reason = "WATCH_STALLED"
 
 
+class SummaryTaskVoid(Aborted):
+    """The summary task is void: its lease is over, or the history changed where it lies. Nothing was changed: go on
+    with the next task.
+    """
+
+    _of_reason = "SUMMARY_TASK_VOID"
+
+
+class SummaryUnderWay(Aborted):
+    """Another server or client makes the session's summary. Try again when it is done."""
+
+    _of_reason = "SUMMARY_UNDER_WAY"
+
+
 class FailedPrecondition(MemorydError):
     """The state of the session does not allow the call."""
 
@@ -228,6 +248,28 @@ class WindowTooSmall(FailedPrecondition):
     _of_reason = "WINDOW_TOO_SMALL"
 
 
+class OriginalsRemoved(FailedPrecondition):
+    """The messages behind a summary are removed (retention DELETE), so it cannot be taken back; metadata holds
+    `to_seq`, the newest one that is gone.
+    """
+
+    _of_reason = "ORIGINALS_REMOVED"
+
+
+class SummariesDisabled(FailedPrecondition):
+    """The stored policies of session and agent have no summaries. Store a policy with a SummaryPolicy first."""
+
+    _of_reason = "SUMMARIES_DISABLED"
+
+
+class SummarizerDiffers(FailedPrecondition):
+    """The session's summarizer (metadata: `summarizer`) is `client`, so its summaries are made by whoever leases tasks;
+    or it is another one, so that there are no tasks to lease.
+    """
+
+    _of_reason = "SUMMARIZER_DIFFERS"
+
+
 class Unavailable(MemorydError):
     """The server, or the store behind it, did not answer, also after retries.
 
@@ -239,6 +281,14 @@ class StoreUnavailable(Unavailable):
     """The server's store did not answer; metadata holds `store`."""
 
     _of_reason = "STORE_UNAVAILABLE"
+
+
+class SummarizerFailed(Unavailable):
+    """The summarizer (metadata: `summarizer`) failed, why is in metadata `failure`. Nothing was changed, and the server
+    tries again with backoff.
+    """
+
+    _of_reason = "SUMMARIZER_FAILED"
 
 
 class ServerDraining(Unavailable):

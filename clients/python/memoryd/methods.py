@@ -43,6 +43,23 @@ from memoryd.v1.history_service_pb2 import (
 from memoryd.v1.history_service_pb2_grpc import HistoryServiceStub
 from memoryd.v1.store_service_pb2 import GetStoreRequest, GetStoreResponse, ListStoresRequest, ListStoresResponse
 from memoryd.v1.store_service_pb2_grpc import StoreServiceStub
+from memoryd.v1.summary_service_pb2 import (
+    AbandonSummaryTaskRequest,
+    AbandonSummaryTaskResponse,
+    CommitSummaryRequest,
+    CommitSummaryResponse,
+    GetSummaryRequest,
+    GetSummaryResponse,
+    LeaseSummaryTaskRequest,
+    LeaseSummaryTaskResponse,
+    ListSummariesRequest,
+    ListSummariesResponse,
+    RevertSummaryRequest,
+    RevertSummaryResponse,
+    SummarizeRequest,
+    SummarizeResponse,
+)
+from memoryd.v1.summary_service_pb2_grpc import SummaryServiceStub
 from memoryd.v1.window_service_pb2 import (
     LoadWindowRequest,
     LoadWindowResponse,
@@ -116,6 +133,23 @@ UPDATE_AGENT: Method[UpdateAgentRequest, UpdateAgentResponse] = Method(AgentServ
 LIST_AGENTS: Method[ListAgentsRequest, ListAgentsResponse] = Method(AgentServiceStub, "ListAgents", retried=True)
 GET_STORE: Method[GetStoreRequest, GetStoreResponse] = Method(StoreServiceStub, "GetStore", retried=True)
 LIST_STORES: Method[ListStoresRequest, ListStoresResponse] = Method(StoreServiceStub, "ListStores", retried=True)
+SUMMARIZE: Method[SummarizeRequest, SummarizeResponse] = Method(SummaryServiceStub, "Summarize", retried=False)
+GET_SUMMARY: Method[GetSummaryRequest, GetSummaryResponse] = Method(SummaryServiceStub, "GetSummary", retried=True)
+LIST_SUMMARIES: Method[ListSummariesRequest, ListSummariesResponse] = Method(
+    SummaryServiceStub, "ListSummaries", retried=True
+)
+REVERT_SUMMARY: Method[RevertSummaryRequest, RevertSummaryResponse] = Method(
+    SummaryServiceStub, "RevertSummary", retried=False
+)
+LEASE_SUMMARY_TASK: Method[LeaseSummaryTaskRequest, LeaseSummaryTaskResponse] = Method(
+    SummaryServiceStub, "LeaseSummaryTask", retried=False
+)
+COMMIT_SUMMARY: Method[CommitSummaryRequest, CommitSummaryResponse] = Method(
+    SummaryServiceStub, "CommitSummary", retried=True
+)
+ABANDON_SUMMARY_TASK: Method[AbandonSummaryTaskRequest, AbandonSummaryTaskResponse] = Method(
+    SummaryServiceStub, "AbandonSummaryTask", retried=True
+)
 
 METHODS: tuple[Method[Any, Any], ...] = (
     APPEND_MESSAGES,
@@ -138,5 +172,12 @@ METHODS: tuple[Method[Any, Any], ...] = (
     LIST_AGENTS,
     GET_STORE,
     LIST_STORES,
+    SUMMARIZE,
+    GET_SUMMARY,
+    LIST_SUMMARIES,
+    REVERT_SUMMARY,
+    LEASE_SUMMARY_TASK,
+    COMMIT_SUMMARY,
+    ABANDON_SUMMARY_TASK,
 )
 STUBS: frozenset[type[Any]] = frozenset(method.stub for method in METHODS)

@@ -20,6 +20,7 @@ from memoryd.decoding import (
     messages_from_proto,
     session_info_from_proto,
     store_info_from_proto,
+    summary_from_proto,
     window_stats_from_proto,
 )
 from memoryd.encoding import (
@@ -43,20 +44,27 @@ from memoryd.histories import (
 from memoryd.ids import new_id
 from memoryd.messages import Message
 from memoryd.methods import (
+    ABANDON_SUMMARY_TASK,
     APPEND_MESSAGES,
     CLEAR_AGENT_HISTORY,
     CLEAR_HISTORY,
+    COMMIT_SUMMARY,
     ERASE_USER,
     FORK_SESSION,
     GET_AGENT,
     GET_MESSAGE,
     GET_SESSION,
     GET_STORE,
+    GET_SUMMARY,
+    LEASE_SUMMARY_TASK,
     LIST_STORES,
+    LIST_SUMMARIES,
     LOAD_WINDOW,
     REDACT_MESSAGE,
+    REVERT_SUMMARY,
     REWIND_SESSION,
     STREAM_WINDOW,
+    SUMMARIZE,
     UPDATE_AGENT,
     UPDATE_SESSION,
     Method,
@@ -65,10 +73,12 @@ from memoryd.methods import (
 )
 from memoryd.policies import OpenCalls, Oversize, Policy, WindowMode, WindowOptions
 from memoryd.stores import StoreInfo
+from memoryd.summaries import SummarizedSession, Summary
 from memoryd.v1 import (
     agent_service_pb2,
     history_service_pb2,
     store_service_pb2,
+    summary_service_pb2,
     window_service_pb2,
 )
 from memoryd.v1.session_pb2 import Session as ProtoSession
@@ -159,10 +169,21 @@ def _choose(
         request.id = string(id, "id", "0199d1c3")
 
 
-def window(session: SessionKey, options: WindowOptions, *, explain: bool) -> Plan[Window]:
+def window(
+    session: SessionKey,
+    options: WindowOptions,
+    *,
+    summary: bool | None,
+    wait_for_summary: bool | None,
+    explain: bool,
+) -> Plan[Window]:
     """Loads a window, by stream when it is too large for one answer."""
     request = window_service_pb2.LoadWindowRequest(
-        session=session, options=window_options_to_proto(options), explain=explain
+        session=session,
+        options=window_options_to_proto(options),
+        explain=explain,
+        summary=summary,
+        wait_for_summary=wait_for_summary,
     )
     try:
         response = yield from call(LOAD_WINDOW, request)
@@ -173,7 +194,11 @@ def window(session: SessionKey, options: WindowOptions, *, explain: bool) -> Pla
 
 def _streamed_window(request: window_service_pb2.LoadWindowRequest) -> Plan[Window]:
     streamed = window_service_pb2.StreamWindowRequest(
-        session=request.session, options=request.options, explain=request.explain
+        session=request.session,
+        options=request.options,
+        explain=request.explain,
+        summary=request.summary if request.HasField("summary") else None,
+        wait_for_summary=request.wait_for_summary if request.HasField("wait_for_summary") else None,
     )
     attempts_left = STREAM_ATTEMPTS
     while True:
@@ -301,6 +326,69 @@ def _expected(last_seq: int | None) -> int | None:
 def _request_id(given: str | None) -> str:
     """The mark of a request, made before its first try where the caller gives none."""
     return new_id() if given is None else string(given, "request_id", "import-7")
+
+
+def summarize(session: SessionKey) -> Plan[SummarizedSession]:
+    """Folds what exceeds `keep`."""
+    response = yield from call(SUMMARIZE, summary_service_pb2.SummarizeRequest(session=session))
+    return SummarizedSession(summary=_summary_in(response), message_count=response.folded_message_count)
+
+
+def summary(session: SessionKey, id: str | None) -> Plan[Summary]:
+    """Reads a summary: the current one without an id."""
+    request = summary_service_pb2.GetSummaryRequest(session=session, summary_id=_summary_id(id or ""))
+    response = yield from call(GET_SUMMARY, request)
+    return summary_from_proto(response.summary)
+
+
+def summaries(session: SessionKey) -> Plan[list[Summary]]:
+    """Reads the chain of summaries."""
+    response = yield from call(LIST_SUMMARIES, summary_service_pb2.ListSummariesRequest(session=session))
+    return [summary_from_proto(summary) for summary in response.summaries]
+
+
+def revert_summary(session: SessionKey, id: str) -> Plan[Summary | None]:
+    """Takes the current summary back."""
+    request = summary_service_pb2.RevertSummaryRequest(session=session, summary_id=_summary_id(id))
+    return _summary_in((yield from call(REVERT_SUMMARY, request)))
+
+
+def _summary_in(
+    response: summary_service_pb2.SummarizeResponse | summary_service_pb2.RevertSummaryResponse,
+) -> Summary | None:
+    return summary_from_proto(response.summary) if response.HasField("summary") else None
+
+
+def _summary_id(id: str) -> str:
+    return string(id, "id", "what a summary's id holds")
+
+
+def lease_summary_task(
+    request: summary_service_pb2.LeaseSummaryTaskRequest,
+) -> Plan[summary_service_pb2.SummaryTask | None]:
+    """Leases a summary task; None when none waits."""
+    response = yield from call(LEASE_SUMMARY_TASK, request)
+    return response.task if response.HasField("task") else None
+
+
+def commit_summary(session: SessionKey, task_token: str, text: str, model: str) -> Plan[Summary]:
+    """Commits the summary of a task."""
+    request = summary_service_pb2.CommitSummaryRequest(
+        session=session,
+        task_token=task_token,
+        text=string(text, "text", "The project is called Atlas."),
+        model=string(model, "model", "gpt-5-mini"),
+    )
+    response = yield from call(COMMIT_SUMMARY, request)
+    return summary_from_proto(response.summary)
+
+
+def abandon_summary_task(session: SessionKey, task_token: str, *, failed: bool) -> Plan[None]:
+    """Gives a task up."""
+    yield from call(
+        ABANDON_SUMMARY_TASK,
+        summary_service_pb2.AbandonSummaryTaskRequest(session=session, task_token=task_token, failed=failed),
+    )
 
 
 def erase_user(user_id: str) -> Plan[ErasedUser]:

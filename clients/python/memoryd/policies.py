@@ -1,4 +1,6 @@
-"""How windows are cut and tokens are counted: the options of a request, and what is stored for sessions and agents."""
+"""How windows are cut, histories folded and tokens counted: the options of a request, and what is stored for sessions
+and agents.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,9 +75,50 @@ class WindowOptions:
     """What to do when the newest group alone exceeds a token limit. Server's default: SHORTEN."""
 
 
+class Retention(StrEnum):
+    """What becomes of the messages that a summary covers."""
+
+    UNSPECIFIED = "unspecified"
+    """In an answer: a value that this SDK does not know."""
+    KEEP = "keep"
+    """They stay: the view `all` lists them, and the summary can be taken back. The default."""
+    DELETE = "delete"
+    """They are removed in the commit of the summary. Pinned messages stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryPolicy:
+    """How a history is folded: when all that a window of the stored policy would show exceeds its limit, the oldest
+    groups are summarized, so that the newest `keep` messages or tokens stay as they are.
+
+    It replaces a more general policy's as a whole; what is None takes its default. The limit of the stored policies
+    must then be at least 2 messages or 256 tokens.
+    """
+
+    enabled: bool | None = None
+    """Whether there are summaries. Default: True; False lets a session do without although its agent has them."""
+    summarizer: str = ""
+    """Who makes them: `extractive` (the server itself, without a network), `openai` (the endpoint in the server's
+    settings) or `client` (whoever leases summary tasks). Empty for the server's default."""
+    max_tokens: int | None = None
+    """The most tokens of a summary, 16 to 8,000. Default: 1,000 when the limit counts messages, 20 % of a limit in
+    tokens."""
+    keep: int | None = None
+    """How many of the newest messages or tokens stay as they are when older ones are folded, in the unit of the
+    window's mode. Default: all that the limit leaves beside summary and pins. Half the limit folds less often, and
+    keeps the beginning of the prompt the same for longer."""
+    retention: Retention | None = None
+    """What becomes of the messages that a summary covers. Default: KEEP."""
+    wait: bool | None = None
+    """Whether a load that finds that it must fold waits for the summary, at most 10 seconds. Default: True. Nothing
+    waits for the summarizer `client`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The stored policy of a session or an agent."""
 
     window: WindowOptions = WindowOptions()
     """How windows are cut when a request leaves options out."""
+    summary: SummaryPolicy | None = None
+    """How histories are folded. None: as the more general policy says; the server's own folds nothing."""

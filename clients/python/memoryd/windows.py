@@ -14,13 +14,13 @@ class SummaryState(StrEnum):
     UNSPECIFIED = "unspecified"
     """Not told, or a state that this SDK does not know."""
     NONE = "none"
-    """The policy in force asks for no summary."""
+    """The stored policies ask for no summary, or nothing had to be folded yet."""
     CURRENT = "current"
     """The summary covers all that the policy wants folded."""
     PENDING = "pending"
-    """A summary is being made."""
+    """A summary is being made, or is left to a client. Until it is there, the window holds the earlier one, if any."""
     FAILED = "failed"
-    """The last attempt failed and will be repeated."""
+    """The last attempt failed and will be repeated; `summary_failure` says why."""
 
 
 class LeftOutReason(StrEnum):
@@ -89,6 +89,10 @@ class WindowStats:
     shortened_seqs: tuple[int, ...]
     """The seqs of messages with shortened texts."""
     summary_state: SummaryState
+    summary_id: str
+    """The id of the summary that the window shows; empty when it shows none."""
+    summary_failure: str
+    """Why the last attempt to make a summary failed, for example `unreachable` or `timeout`; empty when it did not."""
     prefix_digest: bytes
     """Of two windows of one session with equal digests, the longer one begins with the shorter one's messages, byte for
     byte: a provider's prompt cache holds."""
@@ -105,7 +109,8 @@ class Window:
     """The part of a history that one run is given. Iterating over it gives its messages."""
 
     messages: tuple[Message, ...]
-    """In reading order: pins first, then whole groups, the results of a group's calls right behind its head."""
+    """In reading order: pins first, then the summary (a USER message with its id and no seq), then whole groups, the
+    results of a group's calls right behind its head."""
     stats: WindowStats
 
     def __iter__(self) -> Iterator[Message]:

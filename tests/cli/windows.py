@@ -81,6 +81,8 @@ def window_of(
             over_limit=over_limit,
             shortened_seqs=tuple(shorter),
             summary_state=SummaryState.NONE,
+            summary_id="",
+            summary_failure="",
             prefix_digest=bytes.fromhex("0123456789abcdef" * 4),
             pinned_message_count=pinned,
             last_seq=history[-1].seq,

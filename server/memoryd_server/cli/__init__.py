@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memoryd_server.cli import changing, copying, demo, importing, serving, tokens, viewing
+from memoryd_server.cli import changing, copying, demo, importing, serving, summarizing, tokens, viewing
 from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.strict_options import StrictCommand
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
@@ -52,6 +52,9 @@ app.command("sessions", cls=StrictCommand)(viewing.sessions)
 app.command("history", cls=StrictCommand)(viewing.history)
 app.command("window", cls=StrictCommand)(viewing.window)
 app.command("watch", cls=StrictCommand)(viewing.watch)
+app.command("summaries", cls=StrictCommand)(summarizing.summaries)
+app.command("summarize", cls=StrictCommand)(summarizing.summarize)
+app.command("revert-summary", cls=StrictCommand)(summarizing.revert_summary)
 app.command("fork", cls=StrictCommand)(changing.fork)
 app.command("rewind", cls=StrictCommand)(changing.rewind)
 app.command("redact", cls=StrictCommand)(changing.redact)

@@ -39,7 +39,7 @@ def fork_session(
         return
     tell(
         out(),
-        f"Copied {counted(info.message_count, 'message')} of {_name(session)} into {_name(forked)}.\n"
+        f"Copied {counted(info.message_count, 'message')} of {name_of(session)} into {name_of(forked)}.\n"
         f"Look at it: memoryd history {_quoted(forked.id)} --agent {_quoted(forked.agent)}",
     )
 
@@ -52,17 +52,17 @@ def rewind_session(client: MemoryClient, session_id: str, agent: str | None, to_
         for message in session.messages(from_seq=to_seq + 1, to_seq=info.last_seq, page_size=_PAGE, view="all"):
             going.add(message)
     if not going.count:
-        tell(out(), f"{_name(session)} has no messages after seq {to_seq}. Nothing was taken away.")
+        tell(out(), f"{name_of(session)} has no messages after seq {to_seq}. Nothing was taken away.")
         return
     of_all = f"{going.count:,} of the {counted(info.message_count, 'message')}"
-    tell(err(), f"This takes away {of_all} of {_name(session)}, for good:")
+    tell(err(), f"This takes away {of_all} of {name_of(session)}, for good:")
     going.show()
     confirm("Take them away?" if going.count > 1 else "Take it away?", yes=yes)
     try:
         rewound = session.rewind(to_seq, expected_last_seq=info.last_seq)
     except LastSeqMismatch as error:
         raise Failure(
-            f"{_name(session)} took more messages meanwhile. Nothing was taken away; repeat the command to see what "
+            f"{name_of(session)} took more messages meanwhile. Nothing was taken away; repeat the command to see what "
             f"would go now"
         ) from error
     waiting = rewound.open_call_count
@@ -86,18 +86,18 @@ def redact_message(
         message = session.message(seq=seq, id=id)
     except MessageNotFound as error:
         raise Failure(
-            f"{_name(session)} has no message {seq or one_line(id or '')}; `memoryd history` lists its messages"
+            f"{name_of(session)} has no message {seq or one_line(id or '')}; `memoryd history` lists its messages"
         ) from error
     if message.redaction is not None:
         why = f", for: {one_line(message.redaction.reason)}" if message.redaction.reason else ""
         when = f"{message.redaction.redact_time.astimezone():%Y-%m-%d %H:%M}"
-        tell(out(), f"Message {message.seq} of {_name(session)} was redacted already, at {when}{why}.")
+        tell(out(), f"Message {message.seq} of {name_of(session)} was redacted already, at {when}{why}.")
         return
-    tell(err(), f"This takes away what message {message.seq} of {_name(session)} says, for good:")
+    tell(err(), f"This takes away what message {message.seq} of {name_of(session)} says, for good:")
     print_messages(err(), [message], seq_width=len(str(message.seq)))
     confirm("Redact it?", yes=yes)
     redacted = session.redact(seq=message.seq, reason=reason)
-    tell(out(), f"Redacted message {redacted.seq} of {_name(session)}.")
+    tell(out(), f"Redacted message {redacted.seq} of {name_of(session)}.")
 
 
 def erase_user(client: MemoryClient, user: str, *, yes: bool) -> None:
@@ -164,7 +164,8 @@ class _Range:
             printer.show(message)
 
 
-def _name(session: Session) -> str:
+def name_of(session: Session) -> str:
+    """A session in a sentence."""
     return f"session {one_line(session.id)} of agent {one_line(session.agent)}"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from rich.text import Text as Line
 
 from memoryd import Role, SummaryState, Window, WindowMode, WindowStats
-from memoryd_server.cli.picture import Fold, Item, Place, Row
+from memoryd_server.cli.picture import Fold, Item, Place, Row, covered_seqs, shown_summary
 from memoryd_server.cli.previews import preview
 from memoryd_server.cli.safe_text import one_line
 
@@ -26,6 +26,8 @@ _FOLDED: Final = {
     Place.PINNED: "pinned",
     Place.WINDOW: "in the window",
     Place.MADE_UP: "made up for the window",
+    Place.SUMMARY: "the summary",
+    Place.COVERED: "in the summary",
     Place.LIMIT: "do not fit",
     Place.ORPHAN: "answer no call",
     Place.OPEN: "with open calls",
@@ -46,7 +48,7 @@ def drawn(items: Sequence[Item]) -> list[Line]:
 
 def _row(row: Row, seq_width: int, token_width: int) -> Line:
     message, place = row.message, row.place
-    left_out = place in (Place.LIMIT, Place.LEFT_OUT)
+    left_out = place in (Place.LIMIT, Place.LEFT_OUT, Place.COVERED)
     line = Line.assemble(
         (place.mark, place.style),
         (f" {message.seq or '–':>{seq_width}}", "dim" if left_out else ""),
@@ -116,9 +118,25 @@ def footer(window: Window) -> list[Line]:
     )
     for index, text in enumerate(_left_out(stats) or ["nothing"]):
         lines.append(_entry("" if index else "Left out", Line(text)))
-    if stats.summary_state not in (SummaryState.NONE, SummaryState.UNSPECIFIED):
-        lines.append(_entry("Summary", Line(stats.summary_state)))
+    lines += [_entry("" if index else "Summary", text) for index, text in enumerate(_summary(window))]
     lines.append(_entry("Digest", Line(f"{stats.prefix_digest.hex()[:_DIGEST_DIGITS]}")))
+    return lines
+
+
+_STATES: Final = {
+    SummaryState.PENDING: "the next one is being made, or is left to a client",
+    SummaryState.FAILED: "the next one was not made, and is tried again",
+}
+
+
+def _summary(window: Window) -> list[Line]:
+    stats = window.stats
+    lines = []
+    if (summary := shown_summary(window)) is not None:
+        first, last = covered_seqs(window)
+        lines.append(Line(f"seq {first}-{last} in {summary.token_count:,} tokens"))
+    if (state := _STATES.get(stats.summary_state)) is not None:
+        lines.append(Line(f"{state}: {stats.summary_failure}" if stats.summary_failure else state, "yellow"))
     return lines
 
 

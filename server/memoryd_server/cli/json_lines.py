@@ -18,6 +18,7 @@ from memoryd import (
     Refusal,
     SessionInfo,
     StoreInfo,
+    Summary,
     Text,
     ToolCall,
     ToolResult,
@@ -91,6 +92,12 @@ def session_json(session: SessionInfo) -> dict[str, Any]:
 def store_json(store: StoreInfo) -> dict[str, Any]:
     """A store, and what it lacks."""
     value: dict[str, Any] = _plain(asdict(store))
+    return value
+
+
+def summary_json(summary: Summary) -> dict[str, Any]:
+    """A summary, and how it was made."""
+    value: dict[str, Any] = _plain(asdict(summary))
     return value
 
 

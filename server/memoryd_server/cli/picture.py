@@ -4,6 +4,7 @@ Messages stand in the order of the history. Where the window has them in another
 note says so.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ class Place(Enum):
     PINNED = ("P", "cyan", "pinned")
     WINDOW = ("┃", "green", "in window")
     MADE_UP = ("+", "magenta", "made up")
+    SUMMARY = ("S", "blue", "summary")
+    COVERED = ("┆", "blue", "in the summary")
     LIMIT = ("·", "dim", "does not fit")
     ORPHAN = ("✗", "yellow", "answers no call")
     OPEN = ("○", "yellow", "open call")
@@ -34,7 +37,7 @@ class Place(Enum):
         self.meaning = meaning
 
 
-_SHOWN: Final = (Place.PINNED, Place.WINDOW, Place.MADE_UP)
+_SHOWN: Final = (Place.PINNED, Place.WINDOW, Place.MADE_UP, Place.SUMMARY)
 _OF_REASON: Final = {
     LeftOutReason.LIMIT: Place.LIMIT,
     LeftOutReason.ORPHAN_RESULT: Place.ORPHAN,
@@ -104,8 +107,9 @@ def ranges_to_read(window: Window, folding: Folding) -> list[tuple[int, int]]:
     """
     stats = window.stats
     seqs = [message.seq for message in window.messages if message.seq]
-    limit_from = stats.left_out.limit_from_seq
-    first_seq = min([*seqs, *(entry.seq for entry in stats.left_out.messages), limit_from or stats.last_seq])
+    covered_from, covered_to = covered_seqs(window)
+    firsts = (covered_from, stats.left_out.limit_from_seq)
+    first_seq = min([*seqs, *(entry.seq for entry in stats.left_out.messages), *filter(None, firsts), stats.last_seq])
     last_pinned = seqs[stats.pinned_message_count - 1] if stats.pinned_message_count else first_seq - 1
     before, after = folding.left_out[0] + _FEW, folding.left_out[1] + _FEW
     head, tail = folding.shown
@@ -113,6 +117,7 @@ def ranges_to_read(window: Window, folding: Folding) -> list[tuple[int, int]]:
         (first_seq, first_seq + folding.pinned[0]),
         (last_pinned + 1 - folding.pinned[1], last_pinned + before),
         (stats.last_seq - after, stats.last_seq),
+        *([(covered_to - after, covered_to + 1)] if covered_to else []),
     ]
     for first, last in _clusters(sorted(_shown_seqs(window)), head + tail):
         wanted += [(first - after, first + head), (last - tail, last + before)]
@@ -123,6 +128,21 @@ def ranges_to_read(window: Window, folding: Folding) -> list[tuple[int, int]]:
         elif first <= last:
             ranges.append((first, last))
     return ranges
+
+
+def shown_summary(window: Window) -> Message | None:
+    """The message that stands for older ones in a window; None when the window shows no summary."""
+    summary_id = window.stats.summary_id
+    return next((message for message in window.messages if summary_id and message.id == summary_id), None)
+
+
+def covered_seqs(window: Window) -> tuple[int, int]:
+    """The first and the last seq of what the window's summary stands for; zeros when it shows none."""
+    summary = shown_summary(window)
+    if summary is None:
+        return 0, 0
+    metadata = json.loads(summary.metadata)
+    return metadata["from_seq"], metadata["to_seq"]
 
 
 def _clusters(seqs: Sequence[int], distance: int) -> list[tuple[int, int]]:
@@ -155,6 +175,7 @@ def draw(window: Window, stretches: Sequence[Sequence[Message]], folding: Foldin
     """
     places = _Places(window)
     runs = [_rows(window, stretch, places) for stretch in stretches if stretch]
+    _insert_summary(window, runs)
     for run in runs:
         _note_why_the_window_ended(window, run)
         _add_brackets(run)
@@ -178,6 +199,7 @@ class _Places:
         self._shown |= {message.seq: Place.PINNED for message in window.messages[: stats.pinned_message_count]}
         self.explained = {entry.seq: _OF_REASON.get(entry.reason, Place.LIMIT) for entry in left_out.messages}
         self._limit_to = left_out.limit_to_seq
+        self._covered_to = covered_seqs(window)[1]
         # The explanation lists the newest, so what is newer than its oldest and not in it did not fit.
         complete = left_out.orphan_result_count + left_out.open_tool_call_count <= len(self.explained)
         self._explained_from = 0 if complete else min(self.explained, default=stats.last_seq + 1)
@@ -186,9 +208,15 @@ class _Places:
         known = self._shown.get(message.seq) or self.explained.get(message.seq)
         if known:
             return known
+        if message.seq <= self._covered_to:
+            return Place.COVERED
         if message.seq >= self._explained_from or message.seq <= self._limit_to:
             return Place.LIMIT
         return Place.OPEN if message.tool_calls or not message.tool_results else Place.ORPHAN
+
+    def covered_after(self, seq: int, count: int) -> int:
+        """How many of `count` messages after this one, which the window does not show, the summary stands for."""
+        return max(0, min(count, self._covered_to - seq))
 
     def is_explained_after(self, seq: int) -> bool:
         """Whether every message after this one that is in neither window nor explanation did not fit."""
@@ -214,6 +242,20 @@ def _rows(window: Window, stretch: Sequence[Message], places: _Places) -> list[R
             ),
         )
     ]
+
+
+def _insert_summary(window: Window, runs: Sequence[list[Row]]) -> None:
+    """Puts the summary behind the last message that it stands for."""
+    summary = shown_summary(window)
+    if summary is None:
+        return
+    covered_to = covered_seqs(window)[1]
+    for run in runs:
+        for index, row in enumerate(run):
+            if row.message.seq > covered_to:
+                run.insert(index, Row(summary, Place.SUMMARY, Placed()))
+                return
+    runs[-1].append(Row(summary, Place.SUMMARY, Placed()))
 
 
 def _note_what_is_open(rows: Iterable[Row], unanswered: dict[int, list[str]]) -> None:
@@ -263,10 +305,11 @@ def _made_up(window: Window) -> dict[int, list[Message]]:
     """The window's messages that are not stored, by the seq of the stored one that they follow."""
     made_up: dict[int, list[Message]] = {}
     follows = 0
+    summary = shown_summary(window)
     for message in window.messages:
         if message.seq:
             follows = message.seq
-        else:
+        elif message is not summary:
             made_up.setdefault(follows, []).append(message)
     return made_up
 
@@ -317,8 +360,12 @@ def _gaps(window: Window, runs: Sequence[Sequence[Row]], places: _Places) -> lis
     widest = spans.index(max(spans))
     others[widest] += stats.history_message_count - len(read) - sum(spans)
     for gap, other, (before, _) in zip(gaps, others, pairwise(runs), strict=True):
-        if other > 0:
-            gap.counts[Place.LIMIT if places.is_explained_after(_last_seq(before)) else Place.LEFT_OUT] += other
+        covered = places.covered_after(_last_seq(before), other)
+        if covered:
+            gap.counts[Place.COVERED] += covered
+        if other > covered:
+            place = Place.LIMIT if places.is_explained_after(_last_seq(before)) else Place.LEFT_OUT
+            gap.counts[place] += other - covered
 
     mixed = [gap for gap in gaps if any(place not in _SHOWN for place in gap.counts)]
     known = sum(gap.tokens or 0 for gap in gaps if gap not in mixed)
@@ -336,6 +383,8 @@ _KINDS: Final = {
     Place.PINNED: Place.PINNED,
     Place.WINDOW: Place.WINDOW,
     Place.MADE_UP: Place.WINDOW,
+    Place.SUMMARY: Place.SUMMARY,
+    Place.COVERED: Place.COVERED,
     Place.LIMIT: Place.LIMIT,
     Place.ORPHAN: Place.OPEN,
     Place.OPEN: Place.OPEN,
@@ -351,7 +400,7 @@ def _stretches(items: Sequence[Item]) -> list[tuple[Place, list[Item]]]:
         few = kind is Place.OPEN and len(members) <= _FEW and all(isinstance(item, Row) for item in members)
         before = stretches[-1][0] if stretches else None
         # What is left out for a reason that is not known goes with what is left out for one that is.
-        unknown = Place.LEFT_OUT in (kind, before) and not {kind, before} & {Place.PINNED, Place.WINDOW}
+        unknown = Place.LEFT_OUT in (kind, before) and not {kind, before} & {Place.PINNED, Place.WINDOW, Place.SUMMARY}
         if before and (few or before is kind or unknown):
             stretches[-1] = (kind if before is Place.LEFT_OUT else before, [*stretches[-1][1], *members])
         else:
@@ -374,8 +423,9 @@ def _folded(stretch: list[Item], ends: tuple[int, int]) -> list[Item]:
     tokens = [item.tokens if isinstance(item, Fold) else item.message.token_count for item in middle]
     known = [token_count for token_count in tokens if token_count is not None]
     if counts[Place.LEFT_OUT]:
-        left_out = counts.total() - sum(counts[place] for place in _SHOWN)
-        counts = Counter({Place.LEFT_OUT: left_out} | {place: counts[place] for place in _SHOWN if counts[place]})
+        known_places = (*_SHOWN, Place.COVERED)
+        left_out = counts.total() - sum(counts[place] for place in known_places)
+        counts = Counter({Place.LEFT_OUT: left_out} | {place: counts[place] for place in known_places if counts[place]})
     fold = Fold(counts, sum(known) if len(known) == len(tokens) else None, _folded_lanes(middle))
     return [*stretch[:start], fold, *stretch[end:]]
 

@@ -162,6 +162,15 @@ def window(
             show_default=False,
         ),
     ] = None,
+    summary: Annotated[
+        bool | None,
+        typer.Option(
+            "--summary/--no-summary",
+            metavar=NO_VALUE,
+            help="Show the session's summary in the place of what it covers.",
+            show_default=False,
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=10, metavar="N", help="Messages to draw, about; more are folded.")] = 60,
     as_json: AsJson = False,
     *,
@@ -194,6 +203,7 @@ def window(
                 "start_with_user": start_with_user,
                 "open_calls": None if open_calls is None else open_calls.value,
                 "oversize": None if oversize is None else oversize.value,
+                "summary": summary,
             },
             rows=rows,
             as_json=as_json,

@@ -25,6 +25,8 @@ class Options(TypedDict, total=False):
     start_with_user: bool | None
     open_calls: str | None
     oversize: str | None
+    summary: bool | None
+    wait_for_summary: bool | None
 
 
 def show_window(

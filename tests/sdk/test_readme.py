@@ -21,4 +21,4 @@ def test_the_readmes_examples_run(example: str, server: ServerProcess) -> None:
 
 
 def test_the_readme_has_its_examples() -> None:
-    assert len(EXAMPLES) == 11
+    assert len(EXAMPLES) == 13

@@ -50,6 +50,8 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> N
         "answers say seq 17, 17. The history holds 17 messages: it is stored once.",
         "… and all 17 messages are there.",
         "its prefix digest too",
+        "S –  user",
+        "The other session still has its summary, which names Atlas and Friday.",
         "memoryd import FILE",
     ):
         assert sentence in told

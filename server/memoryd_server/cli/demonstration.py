@@ -12,20 +12,40 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text as Line
 
-from memoryd import MemoryClient, MemorydError, Message, assistant, call, system, tool, user
+from memoryd import (
+    MemoryClient,
+    MemorydError,
+    Message,
+    Policy,
+    SessionSettings,
+    SummaryPolicy,
+    WindowMode,
+    WindowOptions,
+    assistant,
+    call,
+    system,
+    tool,
+    user,
+)
 from memoryd_server.cli.connecting import failure
 from memoryd_server.cli.listing import print_messages
+from memoryd_server.cli.safe_text import many_lines
 from memoryd_server.cli.terminal import Failure, out
 from memoryd_server.cli.window_view import Options, draw_window
 
 AGENT: Final = "travel"
 SESSION: Final = "demo"
+LONG_SESSION: Final = "atlas"
+"""The session whose early messages leave the window."""
 STOP_SECONDS: Final = 10
 _ANNOUNCED: Final = "memoryd serves on "
 _ROWS: Final = 40
+_FACTS: Final = ("Atlas", "Friday")
+"""What leaves the window, and is looked for in its summary."""
 _TOKENS: Final = 270
 """Room for all but one message, so that the group whose results came in another order is part of the window."""
 
@@ -99,14 +119,32 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
             f"{first[0].seq}, {again[0].seq}. The history holds {count} messages: it is stored once.",
         )
 
+        _chapter(console, "What leaves the window")
+        policy = Policy(window=WindowOptions(mode=WindowMode.MESSAGES, limit=4), summary=SummaryPolicy())
+        long = client.session(agent=AGENT, id=LONG_SESSION)
+        long.append(*early_facts(), create=SessionSettings(policy=policy))
+        _say(
+            console,
+            "Another session has a policy: windows of 4 messages, with summaries. What no longer fits is summarized, "
+            "here by the server itself, without any model. The question is about the two oldest facts:",
+        )
+        console.print()
+        draw_window(console, long, {}, rows=_ROWS)
+        console.print()
+        _say(console, "The first four are in the window no more, though the history keeps them. The summary in their place says:")
+        console.print()
+        summary = long.summary()
+        console.print(Padding(Line(many_lines(summary.text), "italic"), (0, 2), expand=False))
+
         _chapter(console, "kill -9")
-        before = session.window(messages=8)
+        before, summarized = session.window(messages=8), long.window()
         server.kill()
         _say(console, "The server was killed. Another one starts on the same file …")
         server.start()
         after = session.window(messages=8)
         kept = session.info().message_count
-        if kept != count or after.messages != before.messages:
+        same_summary = long.window().messages == summarized.messages and long.summary() == summary
+        if kept != count or after.messages != before.messages or not same_summary:
             raise Failure(f"after the restart there are {kept} messages instead of {count}: please report this")
         same = after.stats.prefix_digest == before.stats.prefix_digest
         _say(
@@ -114,6 +152,8 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
             f"… and all {kept} messages are there. The window is the same message for message"
             + (", and its prefix digest too, so a provider's prompt cache still holds." if same else "."),
         )
+        facts = " and ".join(fact for fact in _FACTS if fact in long.window().messages[0].text)
+        _say(console, f"The other session still has its summary, which names {facts}.")
         _chapter(console, "The end")
 
 
@@ -140,6 +180,20 @@ def conversation() -> list[Message]:
         tool(booked.id, '{"reference": "KX7PQ2"}'),
         assistant("Booked: KX7PQ2 ✈️"),
         user("ありがとう!"),
+    ]
+
+
+def early_facts() -> list[Message]:
+    """A conversation whose question is about what was said first."""
+    project, day = _FACTS
+    return [
+        user(f"My project is called {project}."),
+        assistant(f"{project}, noted."),
+        user(f"It ships on {day}."),
+        assistant(f"{day} it is."),
+        user("The team is Ada, Grace and Linus."),
+        assistant("Three people, then."),
+        user("What is the project called, and when does it ship?"),
     ]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -12,7 +14,19 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from memoryd import MemoryClient, Message, ToolResult, Window, WindowMode, assistant, call, system, tool, user
+from memoryd import (
+    MemoryClient,
+    Message,
+    SummaryState,
+    ToolResult,
+    Window,
+    WindowMode,
+    assistant,
+    call,
+    system,
+    tool,
+    user,
+)
 from memoryd_server.cli.demonstration import conversation
 from memoryd_server.cli.drawing import drawn, footer, legend
 from memoryd_server.cli.picture import Fold, Folding, Item, Place, Row, draw, ranges_to_read
@@ -132,6 +146,62 @@ def test_a_window_over_its_limit_says_why() -> None:
         "Limit     2 messages  ████████████████████ 200 % used",
         "          over the limit, since the newest group alone is larger",
     ]
+
+
+def test_a_summary_stands_behind_what_it_covers() -> None:
+    history = pinned_talk(7)
+    window = window_of(history, [1, 6, 7], limit=4, pinned=1, covered_to=4)
+    items = picture(window, history)
+    assert seen(items) == (
+        "P 1  system     10  Be brief.\n"
+        "┆ 2  user       10  message 2\n"
+        "┆ 3  user       10  message 3\n"
+        "┆ 4  user       10  message 4\n"
+        "S –  user       20  [CONVERSATION SUMMARY] Early facts.\n"
+        "· 5  user       10  [needs 1, 0 free] message 5\n"
+        "┃ 6  user       10  message 6\n"
+        "┃ 7  user       10  message 7"
+    )
+    assert legend(items).plain == "P pinned  ┃ in window  S summary  ┆ in the summary  · does not fit"
+    told = [text.plain for text in footer(window)]
+    assert "Left out  1 message that does not fit" in told
+    assert "Summary   seq 2-4 in 20 tokens" in told
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "said"),
+    [
+        (SummaryState.PENDING, "", "the next one is being made, or is left to a client"),
+        (SummaryState.FAILED, "timeout", "the next one was not made, and is tried again: timeout"),
+    ],
+)
+def test_a_window_whose_summary_is_not_there_says_so(state: SummaryState, failure: str, said: str) -> None:
+    window = window_of(pinned_talk(7), [1, 6, 7], limit=3, pinned=1)
+    window = replace(window, stats=replace(window.stats, summary_state=state, summary_failure=failure))
+    assert f"Summary   {said}" in [text.plain for text in footer(window)]
+
+
+@pytest.mark.parametrize(("covered_to", "shown_from"), [(80_000, 80_001), (60_000, 80_001), (99_990, 99_991), (4, 5)])
+def test_little_is_read_of_a_long_history_with_a_summary(covered_to: int, shown_from: int) -> None:
+    """What is covered, what does not fit and what is shown are counted, whatever of it was read (invariant 17)."""
+    history = pinned_talk(100_000)
+    window = window_of(history, [1, *range(shown_from, 100_001)], limit=50_000, pinned=1, covered_to=covered_to)
+    folding = Folding.to_rows(60)
+    ranges = ranges_to_read(window, folding)
+    assert sum(last - first + 1 for first, last in ranges) < 200
+    items = draw(window, [history[first - 1 : last] for first, last in ranges], folding)
+    counts: Counter[Place] = Counter()
+    for item in items:
+        counts.update(item.counts if isinstance(item, Fold) else (item.place,))
+    assert +counts == +Counter(
+        {
+            Place.PINNED: 1,
+            Place.SUMMARY: 1,
+            Place.COVERED: covered_to - 1,
+            Place.LIMIT: shown_from - covered_to - 1,
+            Place.WINDOW: 100_001 - shown_from,
+        }
+    )
 
 
 def test_groups_that_overlap_have_brackets_side_by_side() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from memoryd import (
     LeftOut,
@@ -14,12 +16,23 @@ from memoryd import (
     Window,
     WindowMode,
     WindowStats,
+    user,
 )
 
 
 def stored(*messages: Message, tokens: int = 10) -> list[Message]:
     """The messages as a history holds them: each with its seq and a price."""
     return [replace(message, seq=seq, token_count=tokens) for seq, message in enumerate(messages, 1)]
+
+
+SUMMARY_ID: Final = "summary-1"
+
+
+def summary_of(from_seq: int, to_seq: int) -> Message:
+    """The message that stands for a range of seqs, as windows hold it."""
+    metadata = json.dumps({"type": "history_summary", "from_seq": from_seq, "to_seq": to_seq})
+    message = user("[CONVERSATION SUMMARY]\nEarly facts.", metadata=metadata)
+    return replace(message, id=SUMMARY_ID, token_count=20)
 
 
 def window_of(
@@ -34,11 +47,13 @@ def window_of(
     explained: int = 100,
     shortened: Mapping[int, int] | None = None,
     over_limit: bool = False,
+    covered_to: int = 0,
 ) -> Window:
     """A window of what is `shown`, in reading order: seqs of the history, and messages that were made up.
 
     `orphans` and `opened` are the seqs that are left out for these reasons, of which `explained` are told; `shortened`
-    are seqs with the tokens that they have in the window.
+    are seqs with the tokens that they have in the window. With `covered_to`, a summary stands for what follows the pins
+    up to that seq.
     """
     by_seq = {message.seq: message for message in history}
     shorter = shortened or {}
@@ -49,8 +64,11 @@ def window_of(
         for entry in shown
     )
     units = [message.seq for message in messages[pinned:] if message.seq]
+    if covered_to:
+        messages = (*messages[:pinned], summary_of(pinned + 1, covered_to), *messages[pinned:])
+    covered = max(0, covered_to - pinned)
     skipped = sorted([*orphans, *opened], reverse=True)
-    limit_count = len(history) - len(units) - pinned - len(skipped)
+    limit_count = len(history) - len(units) - pinned - len(skipped) - covered
     tokens = sum(message.token_count for message in messages)
     used = tokens if mode is WindowMode.TOKENS else len(messages)
     return Window(
@@ -65,7 +83,7 @@ def window_of(
             limit_used_percent=100 * used / limit,
             left_out=LeftOut(
                 limit_count=limit_count,
-                limit_from_seq=history[pinned].seq if limit_count else 0,
+                limit_from_seq=history[pinned + covered].seq if limit_count else 0,
                 limit_to_seq=min(units, default=history[-1].seq + 1) - 1 if limit_count else 0,
                 orphan_result_count=len(orphans),
                 open_tool_call_count=len(opened),
@@ -80,8 +98,8 @@ def window_of(
             uncovered_message_count=limit_count,
             over_limit=over_limit,
             shortened_seqs=tuple(shorter),
-            summary_state=SummaryState.NONE,
-            summary_id="",
+            summary_state=SummaryState.CURRENT if covered_to else SummaryState.NONE,
+            summary_id=SUMMARY_ID if covered_to else "",
             summary_failure="",
             prefix_digest=bytes.fromhex("0123456789abcdef" * 4),
             pinned_message_count=pinned,

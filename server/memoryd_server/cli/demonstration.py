@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text as Line
 
@@ -34,7 +33,7 @@ from memoryd import (
 from memoryd_server.cli.connecting import failure
 from memoryd_server.cli.listing import print_messages
 from memoryd_server.cli.safe_text import many_lines
-from memoryd_server.cli.terminal import Failure, out
+from memoryd_server.cli.terminal import Failure, indented, out
 from memoryd_server.cli.window_view import Options, draw_window
 
 AGENT: Final = "travel"
@@ -131,10 +130,13 @@ def _tell_the_story(console: Console, server: "DemoServer") -> None:
         console.print()
         draw_window(console, long, {}, rows=_ROWS)
         console.print()
-        _say(console, "The first four are in the window no more, though the history keeps them. The summary in their place says:")
+        _say(
+            console,
+            "The first four are in the window no more, though the history keeps them. The summary in their place says:",
+        )
         console.print()
         summary = long.summary()
-        console.print(Padding(Line(many_lines(summary.text), "italic"), (0, 2), expand=False))
+        indented(console, Line(many_lines(summary.text), "italic"))
 
         _chapter(console, "kill -9")
         before, summarized = session.window(messages=8), long.window()

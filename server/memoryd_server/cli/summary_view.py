@@ -3,7 +3,6 @@
 from typing import Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text as Line
 
 from memoryd import EtagMismatch, MemoryClient, Session, Summary, SummaryNotFound
@@ -12,11 +11,10 @@ from memoryd_server.cli.connecting import found_session
 from memoryd_server.cli.drawing import heading
 from memoryd_server.cli.json_lines import print_line, summary_json
 from memoryd_server.cli.safe_text import many_lines, one_line
-from memoryd_server.cli.terminal import Failure, confirm, counted, err, line, out, tell
+from memoryd_server.cli.terminal import Failure, confirm, counted, err, indented, line, out, tell
 
 FOLD_SECONDS: Final = 300.0
 """What a fold may take: a long history is folded in several calls of a model."""
-_INDENT: Final = 2
 
 
 def show_summaries(client: MemoryClient, session_id: str, agent: str | None, *, as_json: bool) -> None:
@@ -59,11 +57,9 @@ def print_summary(console: Console, summary: Summary) -> None:
         ("Tokens", f"{summary.input_token_count:,} before, {summary.output_token_count:,} after"),
         ("Originals", "removed" if summary.originals_removed else "kept"),
     ):
-        console.print(Padding(Line.assemble((f"{label:<11}", "dim"), text), (0, 0, 0, _INDENT), expand=False))
+        indented(console, Line.assemble((f"{label:<11}", "dim"), text))
     console.print()
-    console.print(
-        Padding(Line(many_lines(summary.text)), (0, 0, 0, _INDENT), expand=False), soft_wrap=not console.is_terminal
-    )
+    indented(console, Line(many_lines(summary.text)))
 
 
 def summarize_session(client: MemoryClient, session_id: str, agent: str | None, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ import sys
 from typing import Final, TextIO
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from memoryd_server.cli.safe_text import many_lines
@@ -53,6 +54,15 @@ def line(console: Console, text: Text) -> None:
 def tell(console: Console, message: str, style: str = "") -> None:
     """Prints a message for a person, folded between words at the width of a terminal, and never in a pipe."""
     console.print(Text(many_lines(message), style), soft_wrap=not console.is_terminal)
+
+
+def indented(console: Console, text: Text) -> None:
+    """Prints text by two columns to the right, folded between words at the width of a terminal, and never in a pipe."""
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, 2)))
+        return
+    for part in text.split(allow_blank=True):
+        console.print(Text.assemble("  ", part) if part else "", soft_wrap=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -123,6 +123,25 @@ async def test_early_facts_leave_the_window_and_are_still_in_it(memory: AsyncMem
     assert plain.stats.summary_id == ""
 
 
+async def test_a_window_that_is_streamed_has_its_summary_too(memory: AsyncMemoryClient, agent: str) -> None:
+    session = await begun(memory, agent)
+    for _ in range(3):
+        await session.append(user("a large one " * 125_000))
+    window = await session.window()
+    assert [message.seq for message in window] == [0, 8, 9, 10]
+    assert window.messages[0].id == window.stats.summary_id
+    assert [message.seq for message in await session.window(summary=False)] == [7, 8, 9, 10]
+
+
+async def test_a_load_need_not_wait_for_a_summary(memory: AsyncMemoryClient, agent: str) -> None:
+    session = await begun(memory, agent)
+    at_once = await session.window(wait_for_summary=False)
+    assert at_once.stats.summary_state is SummaryState.PENDING
+    assert [message.seq for message in at_once] == [4, 5, 6, 7]
+    assert at_once.stats.uncovered_message_count == 3
+    await until_state(session, SummaryState.CURRENT)
+
+
 async def test_a_summary_tells_how_it_was_made(memory: AsyncMemoryClient, agent: str) -> None:
     session = await begun(memory, agent, keep=2)
     async with session.watch() as events:

@@ -62,7 +62,7 @@ def _policies(draw: st.DrawFn) -> Policy:
     )
 
 
-class _Life:
+class Life:
     """What happens to one session."""
 
     def __init__(self, store: Store, data: st.DataObject, name: str) -> None:
@@ -80,7 +80,18 @@ class _Life:
         self.redacted: dict[int, int] = {}
         """How many summaries had been made when a message was redacted, by its seq."""
 
-    async def step(self) -> None:
+    async def live(self, most: int) -> None:
+        """So many steps at most, and an hour later nothing is left to fold."""
+        await self._append()
+        if not self.session.living:
+            return
+        for _ in range(self.data.draw(st.integers(4, most), label="steps")):
+            await self._step()
+        pass_time(7_200, self.session.runtime)
+        await self._load()
+        await self.session.check()
+
+    async def _step(self) -> None:
         self.steps += 1
         step = self.data.draw(st.sampled_from(_STEPS), label="step")
         try:
@@ -204,6 +215,17 @@ async def test_instructions_that_a_smaller_limit_pins_no_longer_are_folded() -> 
     await session.check()
 
 
+async def test_a_rewind_to_the_beginning_takes_a_summary_along_of_which_no_message_is_left() -> None:
+    session = await _session(folding_policy(4, keep=1, retention=Retention.DELETE), *(user("hi") for _ in range(5)))
+    await session.load()
+    await session.rewind(4)
+    await session.check()
+    assert (await session.record()).messages == 0
+    await session.rewind(0)
+    await session.check()
+    assert await session.chain() == []
+
+
 async def test_a_rewind_brings_no_call_back_for_which_a_summary_stands() -> None:
     """Its answer would be in neither the summary nor the windows (invariant 9)."""
     session = await _session(folding_policy(4), calls("a"), *(user(str(number)) for number in range(4)))
@@ -231,12 +253,4 @@ async def test_what_synthesized_results_push_out_of_the_window_is_folded(mode: W
 @given(st.data())
 @settings(max_examples=150)
 async def test_every_message_is_in_the_summary_or_raw_whatever_happens(data: st.DataObject) -> None:
-    life = _Life(InMemoryStore(), data, "session")
-    await life._append()
-    if not life.session.living:
-        return
-    for _ in range(data.draw(st.integers(4, 14), label="steps")):
-        await life.step()
-    pass_time(7_200, life.session.runtime)
-    await life._load()
-    await life.session.check()
+    await Life(InMemoryStore(), data, "session").live(14)

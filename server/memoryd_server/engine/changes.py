@@ -343,7 +343,7 @@ def plan_rewind(
         raise StaleRead
     counts = (len(newest.taken), record.open_call_count)
     kept_summaries = summary_links.without(record, newest.withdrawn) if to_seq else ()
-    if not newest.taken:
+    if not newest.taken and (to_seq or not record.summaries):
         return (_remembering(_untouched(key, record), mark, counts, now), counts) if mark else (None, counts)
     if not newest.kept_seq:
         counts = (len(newest.taken), 0)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tests.bench.cases import CaseResult, Subject
+from tests.bench.cases import CaseResult, Subject, without_summary
 from tests.bench.copying import Copied
 from tests.bench.measuring import Measured
 
@@ -33,6 +33,9 @@ _LONG_OVER_SHORT: Final = 1.25
 
 _CROWDED_OVER_ALONE: Final = 1.2
 """How much of its p50 in a small database an operation may take among many other sessions, for one caller."""
+
+_WITH_OVER_WITHOUT_SUMMARY: Final = 1.15
+"""How much of its p50 on a session without a summary a window may take on the same with one, for one caller."""
 
 _SQLITE_APPENDS_OVER_FLOOR: Final = 0.4
 """How much of the floor's calls a second durable appends reach at least, for many callers on sessions of their own."""
@@ -101,6 +104,11 @@ def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
             yield Bar(
                 result.store, f"{subject.operation}: p50 over alone", measured.p50_over(alone), _CROWDED_OVER_ALONE
             )
+    for subject, measured in result.subjects.items():
+        if subject.operation == without_summary(result.operation):
+            with_summary = next(on for alike, on in lengths if alike.history == subject.history)
+            what = f"{result.operation}, history {subject.history:,}: p50 over that without a summary"
+            yield Bar(result.store, what, with_summary.p50_over(measured), _WITH_OVER_WITHOUT_SUMMARY)
     if len(lengths) > 1 and result.operation != "list_page":
         (short, on_short), (long, on_long) = lengths[0], lengths[-1]
         what = f"{result.operation}: p50 at {long.history:,} over {short.history:,}"

@@ -7,6 +7,7 @@ histories, and of floor to bare server all come from the same rounds.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 
+from memoryd.v1.session_pb2 import SessionKey
 from tests.bench import operations, sessions
 from tests.bench.floor import path, prepare_floor
 from tests.bench.histories import Ending, Writer
@@ -80,12 +82,16 @@ class Case:
     async def sides(self, server: grpc.aio.Channel, bare: grpc.aio.Channel) -> Mapping[str, Side]:
         """What takes turns: each subject by its name, `FLOOR` and `BARE`, which answer as the longest history does."""
         call = _callable(server, self.operation.method, self.operation)
-        answer = await call(self.operation.request(self.longest.sessions[0].key, Writer(f"{self.name}/first")))
+        request = _requests(self.operation, server, self.longest.sessions[0].key, Writer(f"{self.name}/first"))()
+        answer = await call(await request if inspect.isawaitable(request) else request)
         self.operation.check(answer)
-        sides = {subject.name: self._side(_on(subject.store, call), subject) for subject in self.subjects}
+        sides = {
+            subject.name: self._side(_on(subject.store, call), subject, channel=server) for subject in self.subjects
+        }
         for name, channel in ((FLOOR, server), (BARE, bare)):
             await prepare_floor(channel, self.operation, answer)
-            sides[name] = self._side(_callable(channel, path(self.operation), self.operation), self.longest, name)
+            floor = _callable(channel, path(self.operation), self.operation)
+            sides[name] = self._side(floor, self.longest, role=name)
         return sides
 
     @property
@@ -98,19 +104,36 @@ class Case:
     def name(self) -> str:
         return f"{self.store}/{self.operation.name}/{self.callers}"
 
-    def _side(self, call: Callable[[Any], Any], subject: Subject, role: str = "") -> Side:
+    def _side(
+        self, call: Callable[[Any], Any], subject: Subject, *, channel: grpc.aio.Channel | None = None, role: str = ""
+    ) -> Side:
+        """A side that calls for a subject; without a channel for what comes before each call, it is a floor."""
         requests = []
         for caller, session in enumerate(subject.sessions):
             writer = Writer(f"{self.name}/{role or subject.name}/{caller}")
-            requests.append(partial(self.operation.request, session.key, writer))
+            requests.append(_requests(self.operation, channel, session.key, writer))
         return Side(call, requests, self.operation.check)
 
 
 def cases(store: str, options: Options) -> Iterator[Case]:
     """All cases of a store. Those that only read come first: appended messages would change what is read."""
     for operation in sorted(map(operations.ALL.__getitem__, options.operations), key=lambda one: one.appends):
-        for callers in options.callers_on(store):
+        for callers in callers_of(operation, options.callers_on(store)):
             yield Case(store, operation, callers, list(_subjects(store, operation, callers, options)))
+
+
+def callers_of(operation: Operation, callers: Sequence[int]) -> Sequence[int]:
+    """With how many callers an operation is measured, of those numbers."""
+    return callers[:1] if operation.prepare else callers
+
+
+def _requests(
+    operation: Operation, channel: grpc.aio.Channel | None, key: SessionKey, writer: Writer
+) -> Callable[[], Any]:
+    """What makes the requests of a caller; those of a floor, without a channel, are only of their size."""
+    if operation.prepare and channel is not None:
+        return partial(operation.prepare, channel, key, writer)
+    return partial(operation.request, key, writer)
 
 
 def _on(store: str, call: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -119,6 +142,9 @@ def _on(store: str, call: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _subjects(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    if operation.summarized:
+        yield from _summarized_subjects(store, operation, callers, options)
+        return
     for length in options.histories_on(store):
         everyones = tuple(sessions.session_of(length, caller * operation.appends) for caller in range(callers))
         yield Subject(operation.name, length, everyones)
@@ -131,13 +157,27 @@ def _subjects(store: str, operation: Operation, callers: int, options: Options) 
         yield Subject(f"{operation.name}_among_{options.others_on(store)}", session.length, (session,), CROWDED)
 
 
+def _summarized_subjects(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    """Histories with summaries; and where it only reads, the same without."""
+    for length in sorted({sessions.plain_session(length).length for length in options.histories_on(store)}):
+        yield Subject(operation.name, length, (sessions.summarized_session(length),) * callers)
+        if not operation.appends:
+            yield Subject(without_summary(operation.name), length, (sessions.plain_session(length),) * callers)
+
+
+def without_summary(operation: str) -> str:
+    """What an operation on sessions with summaries is called where it is on sessions without."""
+    return f"{operation}_without"
+
+
 async def warm_up(server: grpc.aio.Channel, store: str, options: Options) -> None:
     """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
     while it serves."""
-    key = sessions.warm_up_session(options, store).key
     for operation in map(operations.ALL.__getitem__, options.operations):
-        writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(max(options.callers_on(store)))]
-        requests = [partial(operation.request, key, writer) for writer in writers]
+        key = sessions.warm_up_session(options, store, summarized=operation.summarized).key
+        callers = max(callers_of(operation, options.callers_on(store)))
+        writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(callers)]
+        requests = [_requests(operation, server, key, writer) for writer in writers]
         side = Side(_callable(server, operation.method, operation), requests, operation.check)
         await run_slice(side, options.warm_up_seconds, Round())
 

@@ -181,3 +181,7 @@ def _result(random: Random) -> str:
     """About 200 characters of JSON, as tools answer."""
     rows = [{"id": random.getrandbits(32), "name": random.choice(_WORDS), "price": random.randint(1, 9_999) / 100}]
     return json.dumps({"status": "ok", "rows": rows, "note": " ".join(random.choices(_WORDS, k=18))})
+
+
+SUMMARY: Final = ". ".join(_text(Random(f"{_SEED}/summary/{sentence}")) for sentence in range(5)) + "."
+"""About 1,000 characters: a usual summary."""

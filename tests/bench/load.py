@@ -21,14 +21,15 @@ import uvloop
 from memoryd.v1 import message_pb2 as pb
 from memoryd_server import logs
 from memoryd_server.app import open_stores
-from memoryd_server.engine import histories, tokens
+from memoryd_server.engine import histories, summaries, tokens
 from memoryd_server.engine.changes import SessionSettings
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.interceptors.authentication import DEFAULT_TENANT
 from memoryd_server.services.message_codec import decode_messages
-from memoryd_server.stores.records import SessionKey
+from memoryd_server.stores.records import Policy, SessionKey, SummaryPolicy, WindowMode, WindowOptions
+from memoryd_server.summarizers.base import CLIENT
 from tests.bench.child import announce
-from tests.bench.histories import Writer
+from tests.bench.histories import SUMMARY, Writer
 from tests.bench.sessions import AGENT, SessionPlan, read_plans
 from tests.bench.settings import server_settings
 
@@ -38,6 +39,9 @@ TOGETHER: Final = 16
 """Appends that share a commit."""
 CROWD_TOGETHER: Final = 256
 """Sessions that begin at once."""
+
+SUMMARIZED: Final = Policy(WindowOptions(mode=WindowMode.MESSAGES, limit=20), SummaryPolicy(summarizer=CLIENT))
+"""Of sessions with summaries: what windows of 20 messages do not hold is folded."""
 
 
 async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callable[[int], None]) -> None:
@@ -53,6 +57,8 @@ async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callabl
                 loaded += sum(map(len, batches))
                 progress(loaded)
             await _verify(runtime, plan)
+            if plan.summarized:
+                await _summarize(runtime, _key(plan))
     finally:
         gc.enable()
         gc.collect()
@@ -60,7 +66,10 @@ async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callabl
 
 async def _append(runtime: Runtime, plan: SessionPlan, batches: Sequence[Sequence[pb.Message]]) -> None:
     key = _key(plan)
-    appends = (histories.append(runtime, histories.Append(key, decode_messages(batch))) for batch in batches)
+    settings = SessionSettings(policy=SUMMARIZED if plan.summarized else Policy())
+    appends = (
+        histories.append(runtime, histories.Append(key, decode_messages(batch), settings=settings)) for batch in batches
+    )
     answers = await asyncio.gather(*appends)
     seqs = [appended.seq for answer in answers for appended in answer]
     if seqs != list(range(seqs[0], seqs[0] + len(seqs))):
@@ -71,6 +80,12 @@ async def _verify(runtime: Runtime, plan: SessionPlan) -> None:
     loaded = await runtime.store.load(_key(plan))
     if loaded is None or loaded.record.messages != plan.length:
         raise RuntimeError(f"session {plan.name} does not hold {plan.length:,} messages: {loaded}")
+
+
+async def _summarize(runtime: Runtime, key: SessionKey) -> None:
+    """Folds all that windows do not hold, as an agent's own model does."""
+    while task := await summaries.lease_task(runtime, key=key):
+        await summaries.commit_task(runtime, key, task.token, SUMMARY, "bench")
 
 
 def _key(plan: SessionPlan) -> SessionKey:

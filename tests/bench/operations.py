@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import grpc
 from google.protobuf.message import Message
 
 from memoryd.v1.history_service_pb2 import (
@@ -17,12 +18,20 @@ from memoryd.v1.history_service_pb2 import (
 )
 from memoryd.v1.policy_pb2 import WINDOW_MODE_MESSAGES, WINDOW_MODE_TOKENS, WindowOptions
 from memoryd.v1.session_pb2 import SessionKey
+from memoryd.v1.summary_service_pb2 import (
+    CommitSummaryRequest,
+    CommitSummaryResponse,
+    LeaseSummaryTaskRequest,
+    LeaseSummaryTaskResponse,
+)
 from memoryd.v1.window_service_pb2 import LoadWindowRequest, LoadWindowResponse
-from tests.bench.histories import Writer
+from tests.bench.histories import SUMMARY, Writer
 
 _WINDOW_MESSAGES: Final = 20
 _WINDOW_TOKENS: Final = 2_000
 _PAGE_MESSAGES: Final = 100
+_TOKEN: Final = "x" * 60
+"""As long as the tokens of tasks."""
 _LARGEST_GROUP: Final = 4
 """Messages of the largest tool group, whose place at a window's end may stay empty."""
 _LARGEST_GROUP_TOKENS: Final = 600
@@ -46,6 +55,12 @@ class Operation:
     is_right: Callable[[Any], bool]
     """Whether an answer holds what it must, in O(1)."""
     appends: bool = False
+    summarized: bool = False
+    """Whether it is called for sessions with summaries."""
+    prepare: Callable[[grpc.aio.Channel, SessionKey, Writer], Awaitable[Message]] | None = None
+    """For calls that something must come before: does that, which is not measured, and makes the request. What
+    `request` makes is then of its size, for the floor. Such calls are measured for one caller.
+    """
 
     def check(self, answer: object) -> None:
         """Raises: WrongAnswer."""
@@ -69,6 +84,25 @@ def _is_answer_to(appended: int) -> Callable[[AppendMessagesResponse], bool]:
     return lambda answer: len(answer.messages) == appended and answer.messages[-1].seq > appended
 
 
+async def _leased(channel: grpc.aio.Channel, key: SessionKey, writer: Writer) -> CommitSummaryRequest:
+    """Appends until the next summary is due, and leases its task."""
+    append = channel.unary_unary(
+        "/memoryd.v1.HistoryService/AppendMessages",
+        request_serializer=AppendMessagesRequest.SerializeToString,
+        response_deserializer=AppendMessagesResponse.FromString,
+    )
+    lease = channel.unary_unary(
+        "/memoryd.v1.SummaryService/LeaseSummaryTask",
+        request_serializer=LeaseSummaryTaskRequest.SerializeToString,
+        response_deserializer=LeaseSummaryTaskResponse.FromString,
+    )
+    while True:
+        await append(AppendMessagesRequest(session=key, messages=[writer.plain()]))
+        answer: LeaseSummaryTaskResponse = await lease(LeaseSummaryTaskRequest(session=key))
+        if answer.HasField("task"):
+            return CommitSummaryRequest(session=key, task_token=answer.task.task_token, text=SUMMARY, model="bench")
+
+
 ALL: Final = {
     operation.name: operation
     for operation in (
@@ -79,6 +113,17 @@ ALL: Final = {
             LoadWindowResponse,
             _window_of(WindowOptions(mode=WINDOW_MODE_MESSAGES, limit=_WINDOW_MESSAGES)),
             _is_window_of_messages,
+        ),
+        Operation(
+            "load_window_20s",
+            "/memoryd.v1.WindowService/LoadWindow",
+            LoadWindowRequest,
+            LoadWindowResponse,
+            lambda key, _: LoadWindowRequest(
+                session=key, options=WindowOptions(mode=WINDOW_MODE_MESSAGES, limit=_WINDOW_MESSAGES), summary=True
+            ),
+            _is_window_of_messages,
+            summarized=True,
         ),
         Operation(
             "load_window_2000t",
@@ -113,6 +158,17 @@ ALL: Final = {
             lambda key, writer: AppendMessagesRequest(session=key, messages=writer.ten()),
             _is_answer_to(10),
             appends=True,
+        ),
+        Operation(
+            "commit_summary",
+            "/memoryd.v1.SummaryService/CommitSummary",
+            CommitSummaryRequest,
+            CommitSummaryResponse,
+            lambda key, _: CommitSummaryRequest(session=key, task_token=_TOKEN, text=SUMMARY, model="bench"),
+            lambda answer: answer.summary.current and answer.summary.text == SUMMARY,
+            appends=True,
+            summarized=True,
+            prepare=_leased,
         ),
     )
 }

@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Final
 
 STORES: Final = ("in_memory", "sqlite", "postgresql", "mariadb", "redis", "mongodb")
-OPERATIONS: Final = ("load_window_20", "load_window_2000t", "list_page", "append_1", "append_10")
+OPERATIONS: Final = (
+    "load_window_20",
+    "load_window_20s",
+    "load_window_2000t",
+    "list_page",
+    "append_1",
+    "append_10",
+    "commit_summary",
+)
 """Reads come first: what the others append is plain, and would change what a window holds."""
+SUMMARIZED: Final = frozenset({"load_window_20s", "commit_summary"})
+"""Those for sessions with summaries."""
 COPY: Final = "copy"
 """What is measured beside these: `memoryd copy` between two stores."""
 COPIED_STORES: Final = ("sqlite", "redis")
@@ -78,10 +88,19 @@ class Options:
         return min(self.ending_messages, REACHES[store].ending_messages)
 
     def others_on(self, store: str) -> int:
-        """How many other sessions there are in the store's crowded database; 0 where there is none."""
+        """How many other sessions there are in the store's crowded database; 0 where there is none, or none is called
+        for.
+        """
+        if SUMMARIZED.issuperset(self.operations):
+            return 0
         return min(self.other_sessions, REACHES[store].other_sessions)
 
     @property
     def appends(self) -> bool:
         """Whether anything is appended: each caller then needs a session of its own."""
         return any(name.startswith("append") for name in self.operations)
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether sessions with summaries are measured."""
+        return not SUMMARIZED.isdisjoint(self.operations)

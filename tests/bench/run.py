@@ -98,7 +98,7 @@ async def _prepared(options: Options, console: Console) -> AsyncIterator[Prepare
 
 def _counter(prepared: Prepared, options: Options, verb: str) -> Callable[[str], None]:
     """What tells of each case that is done."""
-    total = sum(len(options.operations) * len(options.callers_on(store)) for store in prepared.servers)
+    total = sum(len(list(cases(store, options))) for store in prepared.servers)
     task = prepared.progress.add_task(verb, total=total)
     return lambda name: prepared.progress.update(task, advance=1, description=f"{verb} {name}")
 

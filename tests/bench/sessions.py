@@ -12,7 +12,7 @@ import msgspec
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1.session_pb2 import SessionKey
 from tests.bench.histories import Ending, ending, history
-from tests.bench.options import Options
+from tests.bench.options import SUMMARIZED, Options
 
 AGENT: Final = "bench"
 
@@ -20,6 +20,9 @@ LONGEST_OF_EACH_CALLER: Final = 10_000
 """Every caller appends to a session of its own. Beyond this length only the first caller's is as long as the history
 asks; those of the others have this length."""
 
+
+LONGEST_SUMMARIZED: Final = 100_000
+"""Beyond this length no history has a summary: each takes in 1,000 messages, and a million take minutes."""
 
 OPERATION_PAST_ENDINGS: Final = "load_window_20"
 """The operation that is also measured on histories with such an ending."""
@@ -33,6 +36,8 @@ class SessionPlan(msgspec.Struct, frozen=True):
     """Messages of the usual mix."""
     ending: Ending | None = None
     """What follows them, as many again."""
+    summarized: bool = False
+    """Whether all that windows of 20 do not hold is folded, by the agent's own model."""
 
     @property
     def key(self) -> SessionKey:
@@ -56,14 +61,26 @@ def session_of(length: int, caller: int) -> SessionPlan:
     return SessionPlan(f"{mixed:09d}-{caller:03d}", mixed)
 
 
+def summarized_session(length: int, purpose: str = "sum") -> SessionPlan:
+    """A session of the usual mix with a current summary."""
+    mixed = min(length, LONGEST_SUMMARIZED)
+    return SessionPlan(f"{mixed:09d}-{purpose}", mixed, summarized=True)
+
+
+def plain_session(length: int) -> SessionPlan:
+    """What that is compared with: the same without a summary."""
+    return session_of(min(length, LONGEST_SUMMARIZED), 0)
+
+
 def session_with(kind: Ending, messages: int) -> SessionPlan:
     """A session whose last messages, so many, are of no use to windows."""
     return SessionPlan(f"{kind.value:_>13}", messages, kind)
 
 
-def warm_up_session(options: Options, store: str) -> SessionPlan:
+def warm_up_session(options: Options, store: str, *, summarized: bool = False) -> SessionPlan:
     """A session that is not measured."""
-    return SessionPlan("______warm_up", min(max(options.histories_on(store)), LONGEST_OF_EACH_CALLER))
+    length = min(max(options.histories_on(store)), LONGEST_OF_EACH_CALLER)
+    return summarized_session(length, "wrm") if summarized else SessionPlan("______warm_up", length)
 
 
 def crowded_session(options: Options, store: str) -> SessionPlan:
@@ -74,8 +91,14 @@ def crowded_session(options: Options, store: str) -> SessionPlan:
 def needed(options: Options, store: str) -> list[SessionPlan]:
     """All sessions of a run on a store, short ones first."""
     writers = max(options.callers_on(store)) if options.appends else 1
-    plans = {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
-    plans.add(warm_up_session(options, store))
+    plans: set[SessionPlan] = set()
+    if not SUMMARIZED.issuperset(options.operations):
+        plans |= {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
+        plans.add(warm_up_session(options, store))
+    if options.summarizes:
+        for length in options.histories_on(store):
+            plans |= {plain_session(length), summarized_session(length)}
+        plans.add(warm_up_session(options, store, summarized=True))
     if OPERATION_PAST_ENDINGS in options.operations:
         plans |= {session_with(kind, options.endings_on(store)) for kind in Ending}
     return sorted(plans, key=lambda plan: (plan.length, plan.name))

@@ -25,6 +25,7 @@ from tests.bench.run import run
 from tests.databases.kinds import MARIADB, MONGODB, POSTGRESQL, REDIS
 
 KEYS = {"store", "op", "history", "callers", "p50_ms", "p99_ms", "ops_per_s", "floor_ratio"}
+CROWDED = {"load_window_20", "load_window_2000t", "list_page", "append_1", "append_10"}
 PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
 
 
@@ -58,7 +59,8 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
         *((store, op, BLOCK) for store in STORES for op in OPERATIONS),
         *((store, op, 2 * BLOCK) for store in STORES for op in PAST_ENDINGS),
         *((f"{store}/floor", op, 0) for store in STORES for op in OPERATIONS),
-        *((store, f"{op}_among_20", BLOCK) for store in STORES if store != "in_memory" for op in OPERATIONS),
+        *((store, f"{op}_among_20", BLOCK) for store in STORES if store != "in_memory" for op in CROWDED),
+        *((store, "load_window_20s_without", BLOCK) for store in STORES),
     }
     assert len(rows) == len({(row["store"], row["op"]) for row in rows})
     summary = json.loads(bars_file(options.out).read_text())
@@ -122,6 +124,16 @@ def test_a_wrong_answer_is_told() -> None:
 
     with pytest.raises(WrongAnswer, match="load_window_20"):
         case.operation.check(case.operation.answer_type())
+
+
+def test_histories_with_summaries_are_compared_with_the_same_without() -> None:
+    found = {case.operation.name: case for case in cases("sqlite", Options()) if case.callers == 1}
+    lengths = [100, 10_000, 100_000]
+
+    assert [subject.history for subject in found["commit_summary"].subjects] == lengths
+    assert [(subject.operation, subject.history) for subject in found["load_window_20s"].subjects] == [
+        (operation, length) for length in lengths for operation in ("load_window_20s", "load_window_20s_without")
+    ]
 
 
 def test_callers_that_append_have_sessions_of_their_own() -> None:

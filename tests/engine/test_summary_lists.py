@@ -12,13 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.engine import erasing, histories, summaries, watching
+from memoryd_server.engine.changes import SessionUpdate
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.histories import MessageList
 from memoryd_server.engine.summary_messages import HEADING
 from memoryd_server.engine.watching import Happening, WatchKind
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.records import Policy, Retention, StoredMessage, WindowOptions
-from tests.engine.folded_sessions import FoldedSession, KnowingSummarizer, folding_policy, is_covered, server_on
+from tests.engine.folded_sessions import (
+    SECOND,
+    FoldedSession,
+    Held,
+    KnowingSummarizer,
+    folding_policy,
+    is_covered,
+    pass_time,
+    server_on,
+)
 from tests.engine.messages import histories as any_histories
 from tests.engine.messages import system, user
 
@@ -174,7 +184,31 @@ async def test_an_erasure_takes_summaries_along_and_counts_them() -> None:
     await session.check()
 
 
-async def test_windows_without_a_summary_show_raw_messages_alone() -> None:
+async def test_a_summary_is_gone_with_its_session_also_one_that_comes_too_late() -> None:
+    """An expired session is gone with all that belonged to it; the next append begins a new life (invariant 18)."""
+    session = await begin(folding_policy(4, keep=1))
+    await session.append(*(user(str(number)) for number in range(5)))
+    await session.load()
+    await histories.update_session(session.runtime, session.key, SessionUpdate(ttl=60 * SECOND))
+    await session.append(*(user(str(number)) for number in range(5)))
+    held = Held()
+    session.summarizer.behaviours.append(held)
+    loading = asyncio.create_task(session.load())
+    await held.begun.wait()
+    pass_time(61, session.runtime)
+    held.let_go.set()
+    for call in (loading, session.load(), summaries.get(session.runtime, session.key)):
+        with pytest.raises(RequestError) as refused:
+            await call
+        assert refused.value.reason == Reason.SESSION_NOT_FOUND
+    session.living.clear()
+    assert await session.append(user("new")) == [1]
+    assert await session.chain() == []
+    await session.check_window()
+    await session.check()
+
+
+async def test_a_smaller_window_is_told_what_it_does_not_hold() -> None:
     session = await begin(folding_policy(4))
     await session.append(*(user(str(number)) for number in range(8)))
     await session.load()

@@ -405,7 +405,8 @@ class _Sources:
     def of(self, name: str) -> str:
         if name in self.flags:
             return "flag"
-        if ENV_PREFIX + name.upper() in os.environ:
+        variable = ENV_PREFIX + name.upper()
+        if any(key == variable or key.startswith(f"{variable}__") for key in os.environ):
             return "environment"
         return f"file {self.path}" if name in self.file else "default"
 

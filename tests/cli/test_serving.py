@@ -139,6 +139,12 @@ def test_the_endpoint_of_summaries_is_set_by_flags_and_environment_together(here
     assert "base_url='http://127.0.0.1:1/v1' model='small'" in told
 
 
+def test_the_endpoint_of_summaries_says_that_it_is_of_the_environment(here: Here) -> None:
+    environment = {"MEMORYD_OPENAI__BASE_URL": "http://127.0.0.1:1/v1", "MEMORYD_OPENAI__MODEL": "small"}
+    (told,) = (text for text in here.memoryd("config", **environment).stdout.splitlines() if text.startswith("openai "))
+    assert told.split()[-1] == "environment"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

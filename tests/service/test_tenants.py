@@ -24,6 +24,7 @@ from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import store_service_pb2 as stores
+from memoryd.v1 import summary_service_pb2 as summaries
 from memoryd.v1 import window_service_pb2 as window
 from memoryd_server.app import METHODS
 from memoryd_server.credentials import token_editing
@@ -99,7 +100,10 @@ def owned(owner: Stubs, names: Names) -> Names:
     owner.append(names.key, *messages, create=create, request_id=names.request_id)
     settings = agents.Agent(agent=names.agent)
     settings.policy.window.limit = 7
+    settings.policy.summary.summarizer = "client"
     owner.agents.UpdateAgent(agents.UpdateAgentRequest(agent=settings))
+    owner.commit(owner.lease(names.key), MARKER)
+    owner.append(names.key, *(text(f"{MARKER} {n}") for n in range(8, 10)))
     return names
 
 
@@ -171,6 +175,31 @@ CASES: Final[dict[str, Call]] = {
         for agent in stubs.agents.ListAgents(agents.ListAgentsRequest(page_size=1_000)).agents
         if agent.agent == names.agent
     ],
+    "SummaryService/Summarize": lambda stubs, names: stubs.summaries.Summarize(
+        summaries.SummarizeRequest(session=names.key)
+    ),
+    "SummaryService/GetSummary": lambda stubs, names: stubs.summaries.GetSummary(
+        summaries.GetSummaryRequest(session=names.key)
+    ),
+    "SummaryService/ListSummaries": lambda stubs, names: stubs.summaries.ListSummaries(
+        summaries.ListSummariesRequest(session=names.key)
+    ),
+    "SummaryService/RevertSummary": lambda stubs, names: stubs.summaries.RevertSummary(
+        summaries.RevertSummaryRequest(session=names.key, summary_id="any")
+    ),
+    "SummaryService/LeaseSummaryTask": lambda stubs, names: [
+        stubs.summaries.LeaseSummaryTask(request)
+        for request in (
+            summaries.LeaseSummaryTaskRequest(agent=names.agent),
+            summaries.LeaseSummaryTaskRequest(session=names.key),
+        )
+    ],
+    "SummaryService/CommitSummary": lambda stubs, names: stubs.summaries.CommitSummary(
+        summaries.CommitSummaryRequest(session=names.key, task_token="any", text="mine")
+    ),
+    "SummaryService/AbandonSummaryTask": lambda stubs, names: stubs.summaries.AbandonSummaryTask(
+        summaries.AbandonSummaryTaskRequest(session=names.key, task_token="any")
+    ),
     "StoreService/GetStore": lambda stubs, names: stubs.stores.GetStore(stores.GetStoreRequest()),
     "StoreService/ListStores": lambda stubs, names: stubs.stores.ListStores(stores.ListStoresRequest()),
 }
@@ -227,6 +256,8 @@ READS: Final = (
     "WindowService/StreamWindow",
     "AgentService/GetAgent",
     "AgentService/ListAgents",
+    "SummaryService/GetSummary",
+    "SummaryService/ListSummaries",
 )
 
 
@@ -366,4 +397,4 @@ def test_what_a_tenant_appends_begins_a_session_of_its_own(tenants: Tenants, nam
     appended = tenants.stranger.append(names.key, text("mine", id=names.message_id), request_id=names.request_id)
     assert seqs(appended) == [1]
     assert seqs(tenants.stranger.messages(names.key)) == [1]
-    assert len(tenants.owner.messages(names.key)) == 10
+    assert len(tenants.owner.messages(names.key, view=history.MESSAGE_VIEW_ALL)) == 12

@@ -15,7 +15,13 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, Servic
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from memoryd.v1 import agent_service_pb2, history_service_pb2, store_service_pb2, window_service_pb2
+from memoryd.v1 import (
+    agent_service_pb2,
+    history_service_pb2,
+    store_service_pb2,
+    summary_service_pb2,
+    window_service_pb2,
+)
 from memoryd.v1 import message_pb2 as pb
 from memoryd_server import logs
 from memoryd_server.engine.errors import field_invalid
@@ -34,13 +40,19 @@ DEEP: Final = 5
 
 UNWANTED: Final[Sequence[frozenset[str]]] = (
     frozenset(),
-    frozenset({"request_id", "page_token", "resume_token", "etag", "update_mask", "expected_last_seq"}),
+    frozenset({"request_id", "page_token", "resume_token", "etag", "update_mask", "expected_last_seq", "summary"}),
 )
 """Fields that are left out. With all of them many calls are refused; without these, most are done."""
 
 SERVICES: Final[Sequence[ServiceDescriptor]] = [
     descriptor
-    for module in (history_service_pb2, window_service_pb2, agent_service_pb2, store_service_pb2)
+    for module in (
+        history_service_pb2,
+        window_service_pb2,
+        agent_service_pb2,
+        store_service_pb2,
+        summary_service_pb2,
+    )
     for descriptor in module.DESCRIPTOR.services_by_name.values()
 ]
 

@@ -277,7 +277,7 @@ class Folder:
             raise
         finally:
             self._runtime.instruments.fold_ended(outcome, time.monotonic() - begun, count)
-        _log.info("summarized", agent=key.agent, session=key.session_id, messages=count, summarizer=made.summarizer)
+        _log.info("summarized", store=self._runtime.name, messages=count, summarizer=made.summarizer)
         return count
 
     @asynccontextmanager
@@ -320,8 +320,7 @@ class Folder:
     async def _fail(self, key: SessionKey, lease: str, error: SummarizerError) -> None:
         _log.warning(
             "a summary was not made",
-            agent=key.agent,
-            session=key.session_id,
+            store=self._runtime.name,
             reason=error.reason.value,
             cause=error.text,
         )

@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server import limits
+from memoryd_server.engine import agents
+from memoryd_server.engine.agents import AgentUpdate
+from memoryd_server.engine.changes import SessionSettings
 from memoryd_server.engine.errors import Reason, RequestError
+from memoryd_server.engine.histories import Append, append
 from memoryd_server.engine.policies import (
     OPTION_NAMES,
     PolicyUpdate,
@@ -18,7 +22,10 @@ from memoryd_server.engine.policies import (
     merge_policy,
     resolve,
 )
+from memoryd_server.engine.runtime import Defaults, Runtime
+from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.records import OpenCalls, Oversize, Policy, SummaryPolicy, WindowMode, WindowOptions
+from tests.engine.messages import KEY, user
 
 options = st.builds(
     WindowOptions,
@@ -122,3 +129,22 @@ def test_a_summary_policy_is_replaced_by_itself_or_with_the_whole(old: SummaryPo
     assert merge_policy(stored, PolicyUpdate(Policy(), summary=True)) == Policy(stored.window)
     assert merge_policy(stored, PolicyUpdate(new, window=True)) == Policy(new.window, old)
     assert merge_policy(stored, PolicyUpdate(new, whole=True)) == new
+
+
+@pytest.mark.parametrize("summarizer", ["openai", "magic", "Extractive", " "])
+async def test_a_policy_names_a_summarizer_that_the_server_has(summarizer: str) -> None:
+    """Storing another one would make every fold fail."""
+    store = InMemoryStore()
+    runtime = Runtime("default", store, await store.open(), Defaults())
+    policy = Policy(summary=SummaryPolicy(summarizer=summarizer))
+    for call in (
+        append(runtime, Append(KEY, [user("hi")], settings=SessionSettings(policy=policy))),
+        agents.update(runtime, "default", "agent", AgentUpdate(PolicyUpdate(policy, whole=True))),
+    ):
+        with pytest.raises(RequestError) as refused:
+            await call
+        assert refused.value.metadata["field"].endswith("policy.summary.summarizer")
+        assert "extractive, client" in refused.value.text
+    for known in ("extractive", "client", ""):
+        whole = PolicyUpdate(Policy(summary=SummaryPolicy(summarizer=known)), whole=True)
+        await agents.update(runtime, "default", "agent", AgentUpdate(whole))

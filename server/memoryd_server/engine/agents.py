@@ -44,7 +44,7 @@ async def update(runtime: Runtime, tenant: str, agent: str, changes: AgentUpdate
     """Changes an agent's settings. Raises: RequestError (field errors, ETAG_MISMATCH, CONTENTION), StoreUnavailable."""
     check_agent(agent, "agent.agent")
     if changes.policy is not None:
-        check_policy("agent.policy", changes.policy.policy)
+        check_policy("agent.policy", changes.policy.policy, runtime.summarizers.names)
     for _ in range(_ATTEMPTS):
         record = await get(runtime, tenant, agent)
         check_etag(changes.etag, etag_of(record))

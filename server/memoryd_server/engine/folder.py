@@ -12,7 +12,7 @@ import contextlib
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,7 +28,7 @@ from memoryd_server.engine.policies import FoldSettings, fold_settings
 from memoryd_server.engine.summary_changes import LeaseTaken, LeaseVoid
 from memoryd_server.stores.base import StoreUnavailable
 from memoryd_server.stores.records import Folding, Record, SessionKey
-from memoryd_server.summarizers.base import EXTRACTIVE, FailureReason, Summarizer, SummarizerError
+from memoryd_server.summarizers.base import CLIENT, EXTRACTIVE, FailureReason, Summarizer, SummarizerError
 from memoryd_server.summarizers.extractive import ExtractiveSummarizer
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class Summarizers:
 
     def __init__(self, configured: Mapping[str, Summarizer] | None = None) -> None:
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: ExtractiveSummarizer(), **(configured or {})}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What policies may name: those of the server, and the agent's own model."""
+        return (*self._by_name, CLIENT)
 
     def get(self, name: str) -> Summarizer:
         """Raises: SummarizerError MISCONFIGURED when the server has none of this name."""

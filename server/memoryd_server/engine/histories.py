@@ -63,7 +63,7 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
     check_text("request_id", request.request_id, limits.MAX_ID_BYTES)
     if request.expected_last_seq is not None and request.expected_last_seq < 0:
         raise field_invalid("expected_last_seq", "a seq is 0 or more")
-    _check_settings("create", request.settings)
+    _check_settings(runtime, "create", request.settings)
 
     new_ids = [message.id or uuid.uuid4().hex for message in request.messages]
     return await recognizing(runtime, lambda secrets: _append(runtime, request, new_ids, secrets, deadline))
@@ -124,10 +124,10 @@ def prepare(
     )
 
 
-def _check_settings(field: str, settings: SessionSettings) -> None:
+def _check_settings(runtime: Runtime, field: str, settings: SessionSettings) -> None:
     check_text(f"{field}.user_id", settings.user_id, limits.MAX_ID_BYTES)
     check_labels(f"{field}.labels", settings.labels)
-    check_policy(f"{field}.policy", settings.policy)
+    check_policy(f"{field}.policy", settings.policy, runtime.summarizers.names)
     check_ttl(f"{field}.ttl", settings.ttl)
     if settings.tokenizer is not None and settings.tokenizer not in tokens.TOKENIZERS:
         raise field_invalid(f"{field}.tokenizer", f"use one of {', '.join(tokens.TOKENIZERS)}")
@@ -394,7 +394,7 @@ async def update_session(
     if update.labels is not None:
         check_labels("session.labels", update.labels)
     if update.policy is not None:
-        check_policy("session.policy", update.policy.policy)
+        check_policy("session.policy", update.policy.policy, runtime.summarizers.names)
     if update.ttl is not None:
         check_ttl("session.ttl", update.ttl)
     return await runtime.committer.run(

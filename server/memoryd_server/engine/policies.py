@@ -4,6 +4,7 @@ else the server's (design section 3).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -151,8 +152,8 @@ def check_options(field: str, options: WindowOptions) -> None:
             raise field_invalid(f"{field}.limit", f"the most is {most:,}, not {options.limit:,}")
 
 
-def check_policy(field: str, policy: Policy) -> None:
-    """The values of a policy that is about to be stored."""
+def check_policy(field: str, policy: Policy, summarizers: Sequence[str] = SUMMARIZERS) -> None:
+    """The values of a policy that is about to be stored. `summarizers`: those that it may name."""
     window = policy.window
     check_options(f"{field}.window", window)
     if window.limit is not None and window.limit > limits.MAX_WINDOW_MESSAGES and window.mode != WindowMode.TOKENS:
@@ -161,12 +162,14 @@ def check_policy(field: str, policy: Policy) -> None:
             f"more than {limits.MAX_WINDOW_MESSAGES:,} can only be tokens: store the mode TOKENS beside it",
         )
     if policy.summary is not None:
-        _check_summary(field, policy.summary, window)
+        _check_summary(field, policy.summary, window, summarizers)
 
 
-def _check_summary(field: str, summary: SummaryPolicy, window: WindowOptions) -> None:
-    if summary.summarizer and summary.summarizer not in SUMMARIZERS:
-        raise field_invalid(f"{field}.summary.summarizer", f"use one of {', '.join(SUMMARIZERS)}, or leave it empty")
+def _check_summary(field: str, summary: SummaryPolicy, window: WindowOptions, summarizers: Sequence[str]) -> None:
+    if summary.summarizer and summary.summarizer not in summarizers:
+        raise field_invalid(
+            f"{field}.summary.summarizer", f"this server has {', '.join(summarizers)}: use one, or leave it empty"
+        )
     most = limits.MAX_SUMMARY_TOKENS
     if summary.max_tokens is not None and not limits.MIN_SUMMARY_TOKENS <= summary.max_tokens <= most:
         raise field_invalid(

@@ -92,8 +92,8 @@ MAX_REMOVED_RANGES: Final = 64
 """Removed ranges that a session's record holds until their purge: clears beyond it share one, and a rewind that cannot
 is refused."""
 
-MIN_SUMMARY_TOKENS: Final = 16
-"""The shortest that summaries may be bounded to, in tokens: a sentence."""
+MIN_SUMMARY_TOKENS: Final = 64
+"""The shortest that summaries may be bounded to, in tokens: some sentences beside the heading."""
 
 MAX_SUMMARY_TOKENS: Final = 8_000
 """The longest that a summary may be, in tokens: what is longer should stay raw."""

@@ -555,6 +555,22 @@ class TestSummaries:
         assert (await summaries.commit_task(target, KEY, there.token, "There.", "")).summary.text == "There."
         assert (await summaries.commit_task(source, KEY, task.token, "Here.", "")).summary.text == "Here."
 
+    async def test_a_summary_that_was_taken_back_stays_so_in_the_copy(self, source: Runtime, target: Runtime) -> None:
+        policy = Policy(WindowOptions(limit=4), SummaryPolicy())
+        await append(source, *long_talk(7), settings=SessionSettings(policy=policy))
+        await copied(source, target)
+        await loading.load(source, WindowRequest(KEY))
+        (view,) = await summaries.list_(source, KEY)
+        await summaries.revert(source, KEY, view.id)
+        await copied(source, target)
+        for runtime in (source, target):
+            _, stats = await loading.load(runtime, WindowRequest(KEY))
+            assert stats.summary_id == ""
+        await copied(source, target)
+        await append(source, *long_talk(1, start=7))
+        await loading.load(source, WindowRequest(KEY))
+        await copied(source, target)
+
     async def test_a_summary_that_differs_is_found(self, folded: Runtime, target: Runtime) -> None:
         await copied(folded, target)
         loaded = await target.store.load(KEY)

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from memoryd_server import limits
-from memoryd_server.engine import folder, folding, forking, summaries, summary_changes
+from memoryd_server.engine import agents, folder, folding, forking, loading, summaries, summary_changes
+from memoryd_server.engine.agents import AgentUpdate
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.folder import settings_of, take_lease
 from memoryd_server.engine.forking import Fork
+from memoryd_server.engine.loading import WindowRequest
+from memoryd_server.engine.policies import PolicyUpdate
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.summary_changes import LeaseTaken, LeaseVoid
 from memoryd_server.engine.windows import SummaryState
 from memoryd_server.stores.memory import InMemoryStore
-from memoryd_server.stores.records import Policy
+from memoryd_server.stores.records import Policy, SummaryPolicy, WindowMode, WindowOptions
 from memoryd_server.summarizers.base import FailureReason, SummarizerError
 from tests.engine.folded_sessions import (
     Behaviour,
@@ -148,12 +151,12 @@ async def test_a_text_that_mentions_an_error_is_a_summary() -> None:
 
 
 async def test_a_summary_that_is_too_long_ends_with_a_sentence() -> None:
-    session = await begin(folding_policy(4, max_tokens=40))
+    session = await begin(folding_policy(4, max_tokens=64))
     session.summarizer.behaviours.append(answering("Atlas ships on Friday. " * 40))
     window, stats = await session.load()
     (summary,) = await session.chain()
     assert summary.text.endswith("Friday.")
-    assert 20 < window[0].tokens <= 40
+    assert 40 < window[0].tokens <= 64
     assert stats.summary_state is SummaryState.CURRENT
 
 
@@ -350,3 +353,48 @@ async def test_a_late_commit_of_a_cleared_session_is_void() -> None:
     await session.append(user("new"))
     with pytest.raises(LeaseVoid):
         summary_changes.plan_renew(await session.record(), session.key, "dead", 1)
+
+
+async def test_servers_that_fold_in_turn_know_of_each_other() -> None:
+    """What one of them remembers of the record is no ground for a refusal."""
+    session = await begin(folding_policy(4))
+    here, there = session.runtime, other_server(session)
+    for number in range(6):
+        loading_one = there if number % 2 else here
+        await session.append(user("more"), user("and more"))
+        stats = await session.check_window(on=loading_one)
+        assert (stats.summary_state, stats.uncovered) == (SummaryState.CURRENT, 0)
+    _, folded = await summaries.summarize(there, KEY)
+    assert folded == 0
+    (newest, *_) = await summaries.list_(there, KEY)
+    reverted = await summaries.revert(there, KEY, newest.id)
+    assert reverted is not None
+    assert reverted.id == newest.previous_id
+    await session.append(user("more"))
+    assert (await session.check_window(on=there)).summary_state == SummaryState.CURRENT
+
+
+@pytest.mark.parametrize("window", [WindowOptions(limit=1), WindowOptions(WindowMode.TOKENS, 100)])
+async def test_a_stored_limit_without_room_for_a_summary_folds_nothing(window: WindowOptions) -> None:
+    """It may come from the session, and the summaries from its agent: a load is not to fail for that."""
+    session = await begin()
+    await session.adopt(Policy(window))
+    policy = PolicyUpdate(Policy(summary=SummaryPolicy()), whole=True)
+    await agents.update(session.runtime, KEY.tenant, KEY.agent, AgentUpdate(policy))
+    _, stats = await loading.load(session.runtime, WindowRequest(KEY))
+    assert (stats.summary_state, stats.summary_id) == (SummaryState.NONE, "")
+    with pytest.raises(RequestError) as refused:
+        await loading.load(session.runtime, WindowRequest(KEY, summary=True))
+    assert "`summary`: false" in refused.value.text
+
+
+async def test_a_fork_of_all_keeps_that_a_summary_was_taken_back() -> None:
+    """Folding goes on with the next append, there as here (design section 6)."""
+    session = await begin(folding_policy(4))
+    await session.load()
+    await session.revert()
+    target = KEY._replace(session_id="fork")
+    await forking.fork(session.runtime, Fork(KEY, target))
+    for key in (KEY, target):
+        _, stats = await loading.load(session.runtime, WindowRequest(key))
+        assert stats.summary_id == ""

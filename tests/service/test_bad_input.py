@@ -517,7 +517,7 @@ class TestMissing:
 
 class TestUnknownMethods:
     @pytest.mark.parametrize(
-        "method", ["/memoryd.v1.SummaryService/Summarize", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
+        "method", ["/memoryd.v1.RunService/ClaimRun", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
     )
     def test_are_unimplemented_with_a_reason(self, sqlite_stubs: Stubs, method: str) -> None:
         call: Any = sqlite_stubs.channel.unary_unary(method)
@@ -527,7 +527,7 @@ class TestUnknownMethods:
         assert method in refusal.text
 
     def test_are_refused_as_streams_too(self, sqlite_stubs: Stubs) -> None:
-        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.SummaryService/Summarize")
+        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.RunService/ClaimRun")
         refusal = refused(lambda: list(call(iter([b""]), timeout=10)))
 
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "METHOD_UNKNOWN")

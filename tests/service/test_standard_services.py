@@ -27,6 +27,7 @@ SERVICES: Final = (
     "memoryd.v1.AgentService",
     "memoryd.v1.HistoryService",
     "memoryd.v1.StoreService",
+    "memoryd.v1.SummaryService",
     "memoryd.v1.WindowService",
 )
 

@@ -37,6 +37,13 @@ def test_white_space_and_thoughts_around_an_answer_go() -> None:
     )
 
 
+def test_the_line_that_marks_summaries_is_none_of_the_answer() -> None:
+    """Models that have seen it in a window begin with it."""
+    assert accept("[CONVERSATION SUMMARY]\nThe project is Atlas.", 100, estimate) == "The project is Atlas."
+    with pytest.raises(SummarizerError):
+        accept(" [CONVERSATION SUMMARY] \n", 100, estimate)
+
+
 def test_a_longer_answer_is_shortened_at_a_sentence() -> None:
     """(design section 6)"""
     text = "It is called Atlas. It ships on May 3.5 at 9 a.m. sharp. The team is Ada, Grace and Linus."

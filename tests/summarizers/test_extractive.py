@@ -211,3 +211,24 @@ def test_any_text_gives_a_summary_within_its_target(
 ) -> None:
     summary = asyncio.run(summary_of(messages, previous, target))
     assert estimate(summary) <= target or len(summary.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://example.org/" + "path-of-a-long-address/" * 40,
+        "東京駅で待ち合わせをして" * 60,
+        "👩‍👩‍👧‍👦" * 300,
+        "word " * 2_000,
+    ],
+    ids=["an address", "no punctuation", "emoji", "one sentence"],
+)
+async def test_of_what_is_too_long_a_part_is_kept(text: str) -> None:
+    """An empty answer would be tried again for ever (invariant 10)."""
+    summary = await summary_of([said(1, text)], target=20)
+    assert 0 < estimate(summary) <= 20
+
+
+async def test_messages_without_text_leave_a_note() -> None:
+    silent = [SourceMessage(seq, Role.ASSISTANT, ()) for seq in range(1, 4)]
+    assert await summary_of(silent) == "(3 messages without text)"

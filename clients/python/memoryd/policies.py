@@ -101,7 +101,7 @@ class SummaryPolicy:
     """Who makes them: `extractive` (the server itself, without a network), `openai` (the endpoint in the server's
     settings) or `client` (whoever leases summary tasks). Empty for the server's default."""
     max_tokens: int | None = None
-    """The most tokens of a summary, 16 to 8,000. Default: 1,000 when the limit counts messages, 20 % of a limit in
+    """The most tokens of a summary, 64 to 8,000. Default: 1,000 when the limit counts messages, 20 % of a limit in
     tokens."""
     keep: int | None = None
     """How many of the newest messages or tokens stay as they are when older ones are folded, in the unit of the

@@ -292,12 +292,8 @@ class Committer:
             seen = record if record is None or ticket.expired_too or self._is_living(record) else None
             try:
                 ticket.change, ticket.answer = ticket.plan(seen, known)
-            except RequestError as error:
+            except Exception as error:  # Also a plan's own refusal, such as another vocabulary, goes to its caller.
                 self._conclude(ticket, rests_on_store, error=error)
-                continue
-            except Exception as error:  # A plan's own refusal, such as another vocabulary, goes to its caller.
-                if not ticket.done.done():
-                    ticket.done.set_exception(error)
                 continue
             if ticket.change is None:
                 self._conclude(ticket, rests_on_store, error=None)
@@ -320,7 +316,7 @@ class Committer:
                 known += await self._store.find(ticket.key, kind, ids)
         return known
 
-    def _conclude(self, ticket: _Ticket[Any], rests_on_store: bool, *, error: RequestError | None) -> None:
+    def _conclude(self, ticket: _Ticket[Any], rests_on_store: bool, *, error: Exception | None) -> None:
         """Ends a ticket without a change, if that rests on what the store holds; otherwise has it planned on that."""
         if ticket.done.done():
             return

@@ -11,9 +11,9 @@ import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine.staging import Reads, SourceChanged, read_summaries
+from memoryd_server.engine.summary_links import hold_of
 from memoryd_server.stores.base import HistoryStore, MessageQuery
 from memoryd_server.stores.records import (
-    NO_FOLDING,
     Lookup,
     Record,
     SessionKey,
@@ -100,7 +100,7 @@ def _state(record: Record) -> tuple[str, int]:
 
 def settled(record: Record) -> bytes:
     """What two records of the same session share, whatever store it is in."""
-    return encode_record(replace(record, version=0, removed=(), folding=NO_FOLDING))
+    return encode_record(replace(record, version=0, removed=(), folding=hold_of(record.folding)))
 
 
 def differing_fields(one: Record, other: Record) -> Sequence[str]:

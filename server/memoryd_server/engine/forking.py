@@ -29,6 +29,7 @@ from memoryd_server.engine.staging import (
     staging,
 )
 from memoryd_server.engine.steadiness import until_steady
+from memoryd_server.engine.summary_links import hold_of
 from memoryd_server.stores.base import StagingLost
 from memoryd_server.stores.records import (
     NO_FOLDING,
@@ -190,7 +191,7 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
         rewound_to=newest.kept_seq if newest.kept_seq < last_seq else 0,
         last_seq=last_seq,
         summaries=kept,
-        folding=NO_FOLDING,
+        folding=hold_of(source.folding) if last_seq == source.last_seq else NO_FOLDING,
     )
     summaries = await read_summaries(runtime, request.source, source, kept)
     return _Plan(source, fork, summaries, frozenset(reopened) | {group.head for group in fork.open_state.groups})

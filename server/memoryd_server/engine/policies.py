@@ -101,17 +101,17 @@ def summary_policy(*levels: Policy) -> SummaryPolicy | None:
 
 
 def fold_settings(summarizer: str, *levels: Policy) -> FoldSettings | None:
-    """How the stored policies fold, from the most special to the most general level; None when they do not.
+    """How the stored policies fold, from the most special to the most general level; None when they do not, or when
+    their limit is too small for a summary (one of them may come without the other).
 
     `summarizer`: the server's default.
-
-    Raises: RequestError FIELD_INVALID when the limit is too small for a summary.
     """
     policy = summary_policy(*levels)
     if policy is None:
         return None
     window = resolve(*(level.window for level in levels))
-    check_summary_limit("the stored policy's window.limit", window)
+    if window.limit < least_limit(window.mode):
+        return None
     default = limits.DEFAULT_SUMMARY_TOKENS
     if window.mode == WindowMode.TOKENS:
         default = window.limit * limits.SUMMARY_PERCENT // 100
@@ -133,7 +133,9 @@ def check_summary_limit(field: str, window: WindowSettings) -> None:
     least = least_limit(window.mode)
     if window.limit < least:
         raise field_invalid(
-            field, f"a window with a summary holds {least} {window.mode.name.lower()} or more, not {window.limit:,}"
+            field,
+            f"a window with a summary holds {least} {window.mode.name.lower()} or more, not {window.limit:,}; without "
+            "it (`summary`: false), any limit will do",
         )
 
 

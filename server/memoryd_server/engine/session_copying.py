@@ -33,9 +33,9 @@ from memoryd_server.engine.staging import (
     read_summaries,
     staging,
 )
+from memoryd_server.engine.summary_links import hold_of
 from memoryd_server.stores.base import Change, MessageQuery, StagingLost
 from memoryd_server.stores.records import (
-    NO_FOLDING,
     Lookup,
     LookupKind,
     Record,
@@ -252,7 +252,7 @@ class SessionCopier:
         staging: str = "",
     ) -> Copied | None:
         # What goes on about the next summary is the source's own affair.
-        copy = replace(record, version=1, folding=NO_FOLDING)
+        copy = replace(record, version=1, folding=hold_of(record.folding))
 
         def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Copied | None]:
             if current is not None:
@@ -340,7 +340,7 @@ class SessionCopier:
         removed = (*copy.removed, *changes.removed(self._target.clock.now()))
         if changes.bytes > BIRTH_BYTES or len(removed) > limits.MAX_REMOVED_RANGES:
             raise _lost(copy)
-        new = replace(source, version=copy.version + 1, removed=removed, folding=NO_FOLDING)
+        new = replace(source, version=copy.version + 1, removed=removed, folding=hold_of(source.folding))
         stored = {link.number for link in copy.summaries}
         added = [link for link in source.summaries if link.number not in stored]
         summaries = await read_summaries(self._source.sessions, key, source, added)
@@ -504,7 +504,7 @@ def _grow(
         version=copy.version + 1,
         appended=source.appended if is_last else messages[-1].created,
         activity=source.activity,
-        **(_settings(source) if is_last else {}),
+        **({**_settings(source), "folding": hold_of(source.folding)} if is_last else {}),
     )
     return new, stored, completed
 

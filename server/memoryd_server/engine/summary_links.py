@@ -63,6 +63,13 @@ def voided(folding: Folding) -> Folding:
     return NO_FOLDING if left == NO_FOLDING else left
 
 
+def hold_of(folding: Folding) -> Folding:
+    """What of a fold's state belongs to the history: that a summary was taken back, and nothing is folded before the
+    next append. All else is the affair of one store.
+    """
+    return Folding(held_at=folding.held_at) if folding.held_at else NO_FOLDING
+
+
 def after_append(folding: Folding, answered: Sequence[int]) -> Folding:
     """The state of a fold after an append that added messages to older groups, given by their heads: a lease that one
     of them lies in is void (invariant 10).

@@ -10,8 +10,9 @@ from memoryd_server.engine import summary_links
 from memoryd_server.engine.content import Text, encode_parts
 from memoryd_server.engine.tokens import Count, message_tokens
 from memoryd_server.stores.records import Record, Role, StoredMessage, StoredSummary, SummaryLink, Usability
+from memoryd_server.summarizers.answers import MARKER
 
-HEADING: Final = "[CONVERSATION SUMMARY]\n"
+HEADING: Final = MARKER + "\n"
 """What the text of such a message begins with."""
 
 _METADATA_BYTES: Final = 128

@@ -15,6 +15,9 @@ ELLIPSIS: Final = "…"
 _THINKING: Final = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 """Models that think aloud begin so where their server does not take it out; it never ends where they were stopped."""
 
+MARKER: Final = "[CONVERSATION SUMMARY]"
+"""The line that marks summaries in windows: models that have seen it there begin with it."""
+
 
 def accept(text: str, max_tokens: int, count: Count, *, is_cut: bool = False) -> str:
     """The summary that an answer is kept as: without white space around it, and at most `max_tokens` long.
@@ -25,7 +28,7 @@ def accept(text: str, max_tokens: int, count: Count, *, is_cut: bool = False) ->
     Raises: SummarizerError (EMPTY_ANSWER) when nothing visible is left: nothing changes then (invariant 10).
     """
     text = _THINKING.sub("", text, count=1) if text.lstrip().startswith("<think") else text
-    text = text.strip()
+    text = text.strip().removeprefix(MARKER).strip()
     if not any(_is_visible(character) for character in text):
         raise SummarizerError(
             FailureReason.EMPTY_ANSWER,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from typing import Final
 
-from memoryd_server.summarizers import ranking, units
+from memoryd_server.summarizers import answers, ranking, units
 from memoryd_server.summarizers.base import (
     EXTRACTIVE,
     Count,
@@ -32,6 +32,8 @@ PASS_UNITS: Final = 1_000
 
 _NO_SPACE_AFTER: Final = ("。", "！", "？")
 """After these no space is written, and it would cost a token."""
+
+_NOTHING_SAID: Final = "({messages:,} messages without text)"
 
 SURVIVING: Final = 2
 """What a pass leaves for the next one, in lengths of the summary."""
@@ -59,6 +61,7 @@ class ExtractiveSummarizer:
 def _extract(request: SummaryRequest, given_up: threading.Event) -> str:
     said = chain(units.of_summary(request.previous or ""), units.of_messages(request.messages))
     left: list[Unit] = []
+    shortest: Unit | None = None
     for batch in _batches(said, PASS_UNITS):
         if given_up.is_set():
             return ""
@@ -67,9 +70,15 @@ def _extract(request: SummaryRequest, given_up: threading.Event) -> str:
                 FailureReason.TIMEOUT, "the summarizer extractive did not end in time", is_retryable=True
             )
         left += batch
+        shortest = min((*batch, shortest) if shortest else batch, key=lambda unit: len(unit.text))
         chosen = ranking.select(left, SURVIVING * request.target_tokens, request.count)
         left = [left[index] for index in sorted(chosen)]
-    return _fitting(left, request.target_tokens, request.count)
+    text = _fitting(left, request.target_tokens, request.count)
+    if text:
+        return text
+    # Each unit alone is too long: a part of one is better than nothing, which would fail again and again.
+    said_least = _compose([shortest]) if shortest else _NOTHING_SAID.format(messages=len(request.messages))
+    return answers.shorten(said_least, request.target_tokens, request.count)
 
 
 def _batches(said: Iterable[Unit], size: int) -> Iterator[list[Unit]]:

@@ -139,7 +139,7 @@ class OpenAISummarizer:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
             raise ValueError(
-                "the base URL of the summarizer openai is none: give one such as https://api.openai.com/v1"
+                "the base URL of the summarizer openai is not one: give one such as https://api.openai.com/v1"
             )
         if url.username is not None or url.password is not None:
             raise ValueError(

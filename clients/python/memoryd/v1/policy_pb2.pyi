@@ -223,7 +223,7 @@ class SummaryPolicy(_message.Message):
     does not have.
     """
     max_tokens: _builtins.int
-    """The most tokens of a summary: 16 to 8,000. Default 1,000 when the limit counts messages, and 20 % of a limit in tokens,
+    """The most tokens of a summary: 64 to 8,000. Default 1,000 when the limit counts messages, and 20 % of a limit in tokens,
     up to 8,000.
     """
     keep: _builtins.int

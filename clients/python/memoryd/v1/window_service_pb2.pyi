@@ -31,7 +31,9 @@ class _SummaryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryS
     SUMMARY_STATE_UNSPECIFIED: _SummaryState.ValueType  # 0
     """Not told."""
     SUMMARY_STATE_NONE: _SummaryState.ValueType  # 1
-    """The stored policies ask for no summary, or nothing had to be folded yet."""
+    """The stored policies ask for no summary, or there is none and nothing has to be folded: also while a summary that was taken
+    back holds folding until the next append.
+    """
     SUMMARY_STATE_CURRENT: _SummaryState.ValueType  # 2
     """The summary covers all that the policy wants folded."""
     SUMMARY_STATE_PENDING: _SummaryState.ValueType  # 3
@@ -45,7 +47,9 @@ class SummaryState(_SummaryState, metaclass=_SummaryStateEnumTypeWrapper):
 SUMMARY_STATE_UNSPECIFIED: SummaryState.ValueType  # 0
 """Not told."""
 SUMMARY_STATE_NONE: SummaryState.ValueType  # 1
-"""The stored policies ask for no summary, or nothing had to be folded yet."""
+"""The stored policies ask for no summary, or there is none and nothing has to be folded: also while a summary that was taken
+back holds folding until the next append.
+"""
 SUMMARY_STATE_CURRENT: SummaryState.ValueType  # 2
 """The summary covers all that the policy wants folded."""
 SUMMARY_STATE_PENDING: SummaryState.ValueType  # 3
@@ -197,7 +201,7 @@ class WindowStats(_message.Message):
     uncovered_message_count: _builtins.int
     """Messages in neither window nor summary, apart from those left out as ORPHAN_RESULT or OPEN_TOOL_CALL."""
     over_limit: _builtins.bool
-    """Whether the window exceeds its limit, because its newest group alone does."""
+    """Whether the window exceeds its limit, because its newest group does: alone, or together with summary and pins."""
     summary_state: Global___SummaryState.ValueType
     """The state of the summary."""
     prefix_digest: _builtins.bytes

@@ -304,6 +304,7 @@ class TestPlans:
         for text, others in (
             (store._append.sql, {"memoryd_lookups_pkey", "memoryd_messages_in_reading_order"}),
             (store._append.sql_of_one, set()),
+            (store._append.sql_of_one_lookup, set()),
         ):
             indexes = {node["Index Name"] for node in await self.plan(store, text) if "Index Name" in node}
             assert indexes == {"memoryd_sessions_key"} | others

@@ -226,20 +226,22 @@ class AppendStatement:
                 AND m.usability = {Usability.OPEN.value} AND m.head = complete.head
             )
             SELECT number FROM changed"""
-        self.sql_of_one = self._text_of_one()
+        self.sql_of_one = self._text_of_one(one_lookup=False)
+        self.sql_of_one_lookup = self._text_of_one(one_lookup=True)
 
     @staticmethod
-    def _text_of_one() -> str:
-        """The text for one change with one message, which completes nothing: the most frequent one. It spares the
-        database most arrays, and the question whether the look-ups are new: one that is not fails the statement as a
-        whole, as their primary key is violated.
+    def _text_of_one(*, one_lookup: bool) -> str:
+        """The text for one change with one message, which completes nothing: the most frequent one, mostly with one
+        look-up. It spares the database arrays, and the question whether the look-ups are new: one that is not fails the
+        statement as a whole, as their primary key is violated.
         """
         values = _Parameters()
         key = " AND ".join(f"s.{name} = {value}" for name, value in zip(KEY, values(*KEY), strict=True))
         incarnation, version = values("expected_incarnation", "expected_version")
         record = _set(values(*ADDITION_COLUMNS))
         message = ", ".join(values(*MESSAGE_COLUMNS))
-        lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
+        lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=not one_lookup))
+        looked_up = f"{lookups} FROM changed" if one_lookup else f"a.* FROM changed CROSS JOIN unnest({lookups}) AS a"
         return f"""
             WITH changed AS (
                 UPDATE memoryd_sessions s SET {record}
@@ -247,7 +249,7 @@ class AppendStatement:
                 RETURNING s.id, s.life
             ), looked_up AS (
                 INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
-                SELECT changed.id, changed.life, a.* FROM changed CROSS JOIN unnest({lookups}) AS a
+                SELECT changed.id, changed.life, {looked_up}
             ), stored AS (
                 INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
                 SELECT changed.id, changed.life, {message} FROM changed
@@ -261,9 +263,11 @@ class AppendStatement:
         parameters = (
             *(*change.key, *_values_of_record(previous, record)),
             *self._codec.row_of_message(0, 0, change.messages[0])[2:],
-            *_arrays_of_lookups(self._codec, change),
         )
-        return Fetch(self.sql_of_one, parameters)
+        if len(change.lookups) == 1:
+            (lookup,) = change.lookups
+            return Fetch(self.sql_of_one_lookup, (*parameters, *self._codec.row_of_lookup(0, 0, lookup)[1:-1]))
+        return Fetch(self.sql_of_one, (*parameters, *_arrays_of_lookups(self._codec, change)))
 
     def _unnest(self, *columns: str) -> str:
         first = self._parameters + 1

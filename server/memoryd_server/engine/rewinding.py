@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memoryd_server import limits
-from memoryd_server.engine import changes, pairing, summary_links
+from memoryd_server.engine import changes, pairing, staging, summary_links
 from memoryd_server.engine.changes import Newest, RequestMark, StaleRead
 from memoryd_server.engine.errors import field_invalid, field_required, session_not_found
 from memoryd_server.engine.incoming import check_key, check_text
@@ -95,12 +95,10 @@ async def read_summaries(
     runtime: Runtime, key: SessionKey, record: Record, links: Sequence[SummaryLink]
 ) -> Sequence[StoredSummary]:
     """Summaries of a session's record, in their order. Raises: StaleRead when they are no longer there."""
-    if not links:
-        return ()
-    read = await runtime.sessions.read_summaries(key, record.incarnation, summary_links.numbers(links))
-    if read is None or len(read[1]) != len(links):
-        raise StaleRead
-    return read[1]
+    try:
+        return await staging.read_summaries(runtime.sessions, key, record, links)
+    except staging.SourceChanged:
+        raise StaleRead from None
 
 
 async def _read_members(

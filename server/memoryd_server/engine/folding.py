@@ -44,7 +44,8 @@ class Task:
 
 def may_exceed(record: Record, settings: FoldSettings) -> bool:
     """Whether raw messages, summary and pins together may exceed the limit of the stored policies: never False where
-    they do. Costs nothing, so that loads can ask each time.
+    they do, but for instructions that a smaller limit in tokens pins no longer, which the next fold takes in. Costs
+    nothing, so that loads can ask each time.
     """
     if record.folding.held_at and record.folding.held_at == record.last_seq:
         return False

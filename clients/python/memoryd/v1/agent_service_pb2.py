@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from memoryd.v1 import policy_pb2 as memoryd_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ememoryd/v1/agent_service.proto\x12\nmemoryd.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/policy.proto\"y\n\x05\x41gent\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\"\n\x06policy\x18\x02 \x01(\x0b\x32\x12.memoryd.v1.Policy\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\" \n\x0fGetAgentRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\"4\n\x10GetAgentResponse\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\"g\n\x12UpdateAgentRequest\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"7\n\x13UpdateAgentResponse\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\":\n\x11ListAgentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"P\n\x12ListAgentsResponse\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.memoryd.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf2\x01\n\x0c\x41gentService\x12\x45\n\x08GetAgent\x12\x1b.memoryd.v1.GetAgentRequest\x1a\x1c.memoryd.v1.GetAgentResponse\x12N\n\x0bUpdateAgent\x12\x1e.memoryd.v1.UpdateAgentRequest\x1a\x1f.memoryd.v1.UpdateAgentResponse\x12K\n\nListAgents\x12\x1d.memoryd.v1.ListAgentsRequest\x1a\x1e.memoryd.v1.ListAgentsResponseBN\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ememoryd/v1/agent_service.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/policy.proto\"\xd5\x01\n\x05\x41gent\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\"\n\x06policy\x18\x02 \x01(\x0b\x32\x12.memoryd.v1.Policy\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\x12\x18\n\x0bload_memory\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12\x30\n\rrun_retention\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\n\x0c_load_memory\" \n\x0fGetAgentRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\"4\n\x10GetAgentResponse\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\"g\n\x12UpdateAgentRequest\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"7\n\x13UpdateAgentResponse\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.memoryd.v1.Agent\":\n\x11ListAgentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"P\n\x12ListAgentsResponse\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.memoryd.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf2\x01\n\x0c\x41gentService\x12\x45\n\x08GetAgent\x12\x1b.memoryd.v1.GetAgentRequest\x1a\x1c.memoryd.v1.GetAgentResponse\x12N\n\x0bUpdateAgent\x12\x1e.memoryd.v1.UpdateAgentRequest\x1a\x1f.memoryd.v1.UpdateAgentResponse\x12K\n\nListAgents\x12\x1d.memoryd.v1.ListAgentsRequest\x1a\x1e.memoryd.v1.ListAgentsResponseBN\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +36,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'memoryd.v1.agent_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\016dev.memoryd.v1P\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
-  _globals['_AGENT']._serialized_start=138
-  _globals['_AGENT']._serialized_end=259
-  _globals['_GETAGENTREQUEST']._serialized_start=261
-  _globals['_GETAGENTREQUEST']._serialized_end=293
-  _globals['_GETAGENTRESPONSE']._serialized_start=295
-  _globals['_GETAGENTRESPONSE']._serialized_end=347
-  _globals['_UPDATEAGENTREQUEST']._serialized_start=349
-  _globals['_UPDATEAGENTREQUEST']._serialized_end=452
-  _globals['_UPDATEAGENTRESPONSE']._serialized_start=454
-  _globals['_UPDATEAGENTRESPONSE']._serialized_end=509
-  _globals['_LISTAGENTSREQUEST']._serialized_start=511
-  _globals['_LISTAGENTSREQUEST']._serialized_end=569
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=571
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=651
-  _globals['_AGENTSERVICE']._serialized_start=654
-  _globals['_AGENTSERVICE']._serialized_end=896
+  _globals['_AGENT']._serialized_start=171
+  _globals['_AGENT']._serialized_end=384
+  _globals['_GETAGENTREQUEST']._serialized_start=386
+  _globals['_GETAGENTREQUEST']._serialized_end=418
+  _globals['_GETAGENTRESPONSE']._serialized_start=420
+  _globals['_GETAGENTRESPONSE']._serialized_end=472
+  _globals['_UPDATEAGENTREQUEST']._serialized_start=474
+  _globals['_UPDATEAGENTREQUEST']._serialized_end=577
+  _globals['_UPDATEAGENTRESPONSE']._serialized_start=579
+  _globals['_UPDATEAGENTRESPONSE']._serialized_end=634
+  _globals['_LISTAGENTSREQUEST']._serialized_start=636
+  _globals['_LISTAGENTSREQUEST']._serialized_end=694
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=696
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=776
+  _globals['_AGENTSERVICE']._serialized_start=779
+  _globals['_AGENTSERVICE']._serialized_end=1021
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Agents: the settings that hold for all sessions of one agent."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -31,10 +32,14 @@ class Agent(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    LOAD_MEMORY_FIELD_NUMBER: _builtins.int
+    RUN_RETENTION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name. 1 to 256 bytes of UTF-8 without U+0000, else INVALID_ARGUMENT."""
     etag: _builtins.str
     """An opaque mark of the settings, for a conditional update (AIP-154)."""
+    load_memory: _builtins.bool
+    """Whether RenderMemoryContext renders memory for the agent. Default false: an agent must opt in."""
     @_builtins.property
     def policy(self) -> _policy_pb2.Policy:
         """The policy of the agent's sessions; what it leaves out comes from the server's."""
@@ -43,6 +48,13 @@ class Agent(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the settings were last changed; absent before the first change. Output only."""
 
+    @_builtins.property
+    def run_retention(self) -> _duration_pb2.Duration:
+        """How long runs of the agent's sessions are kept after they ended: up to 100 years; 0 keeps them for ever. Unset: as the
+        server's settings say, 30 days by default. Unfinished runs are always kept. A server may use it for 10 minutes after it
+        changed.
+        """
+
     def __init__(
         self,
         *,
@@ -50,12 +62,16 @@ class Agent(_message.Message):
         policy: _policy_pb2.Policy | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
+        load_memory: _builtins.bool | None = ...,
+        run_retention: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_load_memory", b"_load_memory", "load_memory", b"load_memory", "policy", b"policy", "run_retention", b"run_retention", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "etag", b"etag", "policy", b"policy", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_load_memory", b"_load_memory", "agent", b"agent", "etag", b"etag", "load_memory", b"load_memory", "policy", b"policy", "run_retention", b"run_retention", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__load_memory: _TypeAlias = _typing.Literal["load_memory"]  # noqa: Y015
+    _WhichOneofArgType__load_memory: _TypeAlias = _typing.Literal["_load_memory", b"_load_memory"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__load_memory) -> _WhichOneofReturnType__load_memory | None: ...
 
 Global___Agent: _TypeAlias = Agent  # noqa: Y015
 
@@ -121,8 +137,9 @@ class UpdateAgentRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change (AIP-134): `policy`, `policy.window` or a field of it such as `policy.window.limit`, or `*` for all.
-        Without a mask, every field that is set. Other paths are INVALID_ARGUMENT.
+        """What to change (AIP-134): `policy`, `policy.window` or a field of it such as `policy.window.limit`,
+        `load_memory`, `run_retention`, or `*` for all. Without a mask, every field that is set. Other paths are
+        INVALID_ARGUMENT. A field that the mask names and the agent leaves unset goes back to the server's default.
         """
 
     def __init__(

@@ -129,6 +129,51 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SUMMARY_UNDER_WAY: _ErrorReason.ValueType  # 35
     """ABORTED with a RetryInfo: another server or client makes the session's summary. Metadata: `agent`, `session_id`."""
+    ERROR_REASON_SECRET_FOUND: _ErrorReason.ValueType  # 36
+    """INVALID_ARGUMENT: a text for a memory file holds a credential. Nothing was written. Metadata: `field`, `line` (from 1),
+    `kind` (of credential); never the credential. Take it out, or set allow_secrets.
+    """
+    ERROR_REASON_MEMORY_FILE_NOT_FOUND: _ErrorReason.ValueType  # 37
+    """NOT_FOUND: the owner has no such memory file, or the file no such version. Metadata: `name`, `version` where one was asked
+    for.
+    """
+    ERROR_REASON_MEMORY_FILE_FULL: _ErrorReason.ValueType  # 38
+    """RESOURCE_EXHAUSTED: the memory file would be over its limit. Nothing was written. Metadata: `name`, `limit`, `actual`
+    (bytes). Put a shorter file first.
+    """
+    ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 39
+    """NOT_FOUND: the session has no such run. It may have been deleted after its retention. Metadata: `agent`, `session_id`,
+    `run_id`.
+    """
+    ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 40
+    """ALREADY_EXISTS: the session has a run of this id already, and it is not the one that this call began. Metadata: `agent`,
+    `session_id`, `run_id`. Use a new id, or claim the run.
+    """
+    ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 41
+    """FAILED_PRECONDITION: the caller does not hold the run any more: its lease is over, was given back, or another worker
+    claimed the run. Nothing was written. Metadata: `agent`, `session_id`, `run_id`. Stop working at it; claim it to go on.
+    """
+    ERROR_REASON_RUN_ENDED: _ErrorReason.ValueType  # 42
+    """FAILED_PRECONDITION: the run has ended, and never changes again. Nothing was written. Metadata: `agent`, `session_id`,
+    `run_id`, `status`.
+    """
+    ERROR_REASON_RUN_NOT_CLAIMABLE: _ErrorReason.ValueType  # 43
+    """FAILED_PRECONDITION with a RetryInfo: another worker holds the run until its lease is over. Metadata: `agent`,
+    `session_id`, `run_id`, `holder`.
+    """
+    ERROR_REASON_STEP_MISMATCH: _ErrorReason.ValueType  # 44
+    """ABORTED: the step is not the run's next one, or its number was committed with another status or other content.
+    Nothing was written.
+    Metadata: `agent`, `session_id`, `run_id`, `number`, `step_count`. Read the steps, and go on behind the last.
+    """
+    ERROR_REASON_TOO_MANY_RUNS: _ErrorReason.ValueType  # 45
+    """RESOURCE_EXHAUSTED: the session has as many unfinished runs as it may. Nothing was written. Metadata: `agent`,
+    `session_id`, `limit`. End some, or use another session.
+    """
+    ERROR_REASON_RUN_UNFINISHED: _ErrorReason.ValueType  # 46
+    """FAILED_PRECONDITION: the run has not ended, and cannot be deleted. Metadata: `agent`, `session_id`, `run_id`, `status`.
+    Set a status that ends it first, such as CANCELLED.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. Every error carries one `google.rpc.ErrorInfo` with the domain `memoryd`, the value's name without its
@@ -243,4 +288,49 @@ are no tasks to lease. Metadata: `agent`, `session_id`, `summarizer`.
 """
 ERROR_REASON_SUMMARY_UNDER_WAY: ErrorReason.ValueType  # 35
 """ABORTED with a RetryInfo: another server or client makes the session's summary. Metadata: `agent`, `session_id`."""
+ERROR_REASON_SECRET_FOUND: ErrorReason.ValueType  # 36
+"""INVALID_ARGUMENT: a text for a memory file holds a credential. Nothing was written. Metadata: `field`, `line` (from 1),
+`kind` (of credential); never the credential. Take it out, or set allow_secrets.
+"""
+ERROR_REASON_MEMORY_FILE_NOT_FOUND: ErrorReason.ValueType  # 37
+"""NOT_FOUND: the owner has no such memory file, or the file no such version. Metadata: `name`, `version` where one was asked
+for.
+"""
+ERROR_REASON_MEMORY_FILE_FULL: ErrorReason.ValueType  # 38
+"""RESOURCE_EXHAUSTED: the memory file would be over its limit. Nothing was written. Metadata: `name`, `limit`, `actual`
+(bytes). Put a shorter file first.
+"""
+ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 39
+"""NOT_FOUND: the session has no such run. It may have been deleted after its retention. Metadata: `agent`, `session_id`,
+`run_id`.
+"""
+ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 40
+"""ALREADY_EXISTS: the session has a run of this id already, and it is not the one that this call began. Metadata: `agent`,
+`session_id`, `run_id`. Use a new id, or claim the run.
+"""
+ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 41
+"""FAILED_PRECONDITION: the caller does not hold the run any more: its lease is over, was given back, or another worker
+claimed the run. Nothing was written. Metadata: `agent`, `session_id`, `run_id`. Stop working at it; claim it to go on.
+"""
+ERROR_REASON_RUN_ENDED: ErrorReason.ValueType  # 42
+"""FAILED_PRECONDITION: the run has ended, and never changes again. Nothing was written. Metadata: `agent`, `session_id`,
+`run_id`, `status`.
+"""
+ERROR_REASON_RUN_NOT_CLAIMABLE: ErrorReason.ValueType  # 43
+"""FAILED_PRECONDITION with a RetryInfo: another worker holds the run until its lease is over. Metadata: `agent`,
+`session_id`, `run_id`, `holder`.
+"""
+ERROR_REASON_STEP_MISMATCH: ErrorReason.ValueType  # 44
+"""ABORTED: the step is not the run's next one, or its number was committed with another status or other content.
+Nothing was written.
+Metadata: `agent`, `session_id`, `run_id`, `number`, `step_count`. Read the steps, and go on behind the last.
+"""
+ERROR_REASON_TOO_MANY_RUNS: ErrorReason.ValueType  # 45
+"""RESOURCE_EXHAUSTED: the session has as many unfinished runs as it may. Nothing was written. Metadata: `agent`,
+`session_id`, `limit`. End some, or use another session.
+"""
+ERROR_REASON_RUN_UNFINISHED: ErrorReason.ValueType  # 46
+"""FAILED_PRECONDITION: the run has not ended, and cannot be deleted. Metadata: `agent`, `session_id`, `run_id`, `status`.
+Set a status that ends it first, such as CANCELLED.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

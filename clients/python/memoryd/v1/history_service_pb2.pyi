@@ -243,12 +243,15 @@ class AppendedMessage(_message.Message):
     SEQ_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    MEMORY_CONTEXT_REMOVED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The message's id, as sent or as made by the server."""
     seq: _builtins.int
     """The message's place in its session."""
     token_count: _builtins.int
     """Its price in tokens of the session's tokenizer."""
+    memory_context_removed: _builtins.bool
+    """Whether rendered memory was cut out of it: memoryd stores no MEMORY_CONTEXT block of a SYSTEM or DEVELOPER message."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was stored."""
@@ -260,10 +263,11 @@ class AppendedMessage(_message.Message):
         seq: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         token_count: _builtins.int = ...,
+        memory_context_removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "seq", b"seq", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "memory_context_removed", b"memory_context_removed", "seq", b"seq", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -985,22 +989,34 @@ class EraseUserResponse(_message.Message):
     ERASED_SESSION_COUNT_FIELD_NUMBER: _builtins.int
     ERASED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     ERASED_LOOKUP_COUNT_FIELD_NUMBER: _builtins.int
+    ERASED_MEMORY_FILE_COUNT_FIELD_NUMBER: _builtins.int
+    ERASED_RUN_COUNT_FIELD_NUMBER: _builtins.int
+    ERASED_RUN_STEP_COUNT_FIELD_NUMBER: _builtins.int
     erased_session_count: _builtins.int
     """How many sessions were deleted."""
     erased_message_count: _builtins.int
     """How many messages were deleted, those included that had been taken away before and were still stored."""
     erased_lookup_count: _builtins.int
     """How many id look-ups were deleted."""
+    erased_memory_file_count: _builtins.int
+    """How many memory files of the user's were deleted, each with its versions."""
+    erased_run_count: _builtins.int
+    """How many runs of the user's sessions were deleted."""
+    erased_run_step_count: _builtins.int
+    """How many steps of these were."""
     def __init__(
         self,
         *,
         erased_session_count: _builtins.int = ...,
         erased_message_count: _builtins.int = ...,
         erased_lookup_count: _builtins.int = ...,
+        erased_memory_file_count: _builtins.int = ...,
+        erased_run_count: _builtins.int = ...,
+        erased_run_step_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["erased_lookup_count", b"erased_lookup_count", "erased_message_count", b"erased_message_count", "erased_session_count", b"erased_session_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["erased_lookup_count", b"erased_lookup_count", "erased_memory_file_count", b"erased_memory_file_count", "erased_message_count", b"erased_message_count", "erased_run_count", b"erased_run_count", "erased_run_step_count", b"erased_run_step_count", "erased_session_count", b"erased_session_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

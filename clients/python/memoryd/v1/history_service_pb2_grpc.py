@@ -185,7 +185,7 @@ class HistoryServiceServicer(object):
 
     def ForkSession(self, request, context):
         """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-        once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+        once it is complete; its runs are not copied. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
         its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
         messages meanwhile.
         """
@@ -194,10 +194,10 @@ class HistoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EraseUser(self, request, context):
-        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
-        answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-        next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
-        user: keep them from it, and repeat the call.
+        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included, and memory files.
+        When it has answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part,
+        which the next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending
+        for the user: keep them from it, and repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -66,15 +66,15 @@ class HistoryServiceStub:
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]
     """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-    once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+    once it is complete; its runs are not copied. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
     its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
     messages meanwhile.
     """
     EraseUser: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]
-    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
-    answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-    next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
-    user: keep them from it, and repeat the call.
+    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included, and memory files.
+    When it has answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part,
+    which the next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending
+    for the user: keep them from it, and repeat the call.
     """
     WatchMessages: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]
     """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
@@ -120,15 +120,15 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ForkSessionRequest, _history_service_pb2.ForkSessionResponse]  # type: ignore[assignment]
     """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-    once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+    once it is complete; its runs are not copied. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
     its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
     messages meanwhile.
     """
     EraseUser: _aio.UnaryUnaryMultiCallable[_history_service_pb2.EraseUserRequest, _history_service_pb2.EraseUserResponse]  # type: ignore[assignment]
-    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
-    answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-    next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
-    user: keep them from it, and repeat the call.
+    """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included, and memory files.
+    When it has answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part,
+    which the next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending
+    for the user: keep them from it, and repeat the call.
     """
     WatchMessages: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchMessagesRequest, _history_service_pb2.WatchMessagesResponse]  # type: ignore[assignment]
     """Streams what happens to a session, in order and each event once: start with a resume_token to go on where an earlier
@@ -237,7 +237,7 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.ForkSessionResponse, _abc.Awaitable[_history_service_pb2.ForkSessionResponse]]:
         """Copies a session's messages with their seqs and ids, its user, labels, ttl and policy into a new session, which appears
-        once it is complete. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
+        once it is complete; its runs are not copied. Takes a second for some ten thousand messages: give a long fork a longer deadline, or repeat it with
         its request_id. NOT_FOUND without the source, ALREADY_EXISTS when the target exists, ABORTED when the source loses
         messages meanwhile.
         """
@@ -248,10 +248,10 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.EraseUserRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.EraseUserResponse, _abc.Awaitable[_history_service_pb2.EraseUserResponse]]:
-        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included. When it has
-        answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part, which the
-        next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending for the
-        user: keep them from it, and repeat the call.
+        """Deletes all that a user owns: sessions with their messages, look-ups, events, expired ones included, and memory files.
+        When it has answered, nothing of it is left in the database's tables. Can be repeated: a failure half way leaves a part,
+        which the next call deletes. A user who owns nothing answers 0. ABORTED, reason CONTENTION, while others keep appending
+        for the user: keep them from it, and repeat the call.
         """
 
     @_abc_1.abstractmethod

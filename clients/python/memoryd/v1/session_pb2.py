@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from memoryd.v1 import policy_pb2 as memoryd_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18memoryd/v1/session.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/policy.proto\"/\n\nSessionKey\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"\xc9\x04\n\x07Session\x12#\n\x03key\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12/\n\x06labels\x18\x03 \x03(\x0b\x32\x1f.memoryd.v1.Session.LabelsEntry\x12\"\n\x06policy\x18\x04 \x01(\x0b\x32\x12.memoryd.v1.Policy\x12(\n\ttokenizer\x18\x05 \x01(\x0e\x32\x15.memoryd.v1.Tokenizer\x12\x15\n\rmessage_count\x18\x06 \x01(\x03\x12\x13\n\x0btoken_count\x18\x07 \x01(\x03\x12\x1a\n\x12open_message_count\x18\x08 \x01(\x03\x12\x1c\n\x14orphan_message_count\x18\t \x01(\x03\x12\x17\n\x0fopen_call_count\x18\n \x01(\x05\x12\x10\n\x08last_seq\x18\x0b \x01(\x03\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\ractivity_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0e \x01(\t\x12&\n\x03ttl\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0b\x65xpire_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*s\n\tTokenizer\x12\x19\n\x15TOKENIZER_UNSPECIFIED\x10\x00\x12\x18\n\x14TOKENIZER_O200K_BASE\x10\x01\x12\x19\n\x15TOKENIZER_CL100K_BASE\x10\x02\x12\x16\n\x12TOKENIZER_ESTIMATE\x10\x03\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18memoryd/v1/session.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/policy.proto\"/\n\nSessionKey\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"\xe7\x04\n\x07Session\x12#\n\x03key\x18\x01 \x01(\x0b\x32\x16.memoryd.v1.SessionKey\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12/\n\x06labels\x18\x03 \x03(\x0b\x32\x1f.memoryd.v1.Session.LabelsEntry\x12\"\n\x06policy\x18\x04 \x01(\x0b\x32\x12.memoryd.v1.Policy\x12(\n\ttokenizer\x18\x05 \x01(\x0e\x32\x15.memoryd.v1.Tokenizer\x12\x15\n\rmessage_count\x18\x06 \x01(\x03\x12\x13\n\x0btoken_count\x18\x07 \x01(\x03\x12\x1a\n\x12open_message_count\x18\x08 \x01(\x03\x12\x1c\n\x14orphan_message_count\x18\t \x01(\x03\x12\x17\n\x0fopen_call_count\x18\n \x01(\x05\x12\x10\n\x08last_seq\x18\x0b \x01(\x03\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\ractivity_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0e \x01(\t\x12&\n\x03ttl\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0b\x65xpire_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14unfinished_run_count\x18\x11 \x01(\x05\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*s\n\tTokenizer\x12\x19\n\x15TOKENIZER_UNSPECIFIED\x10\x00\x12\x18\n\x14TOKENIZER_O200K_BASE\x10\x01\x12\x19\n\x15TOKENIZER_CL100K_BASE\x10\x02\x12\x16\n\x12TOKENIZER_ESTIMATE\x10\x03\x42N\n\x0e\x64\x65v.memoryd.v1P\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\016dev.memoryd.v1P\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
   _globals['_SESSION_LABELSENTRY']._loaded_options = None
   _globals['_SESSION_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_TOKENIZER']._serialized_start=767
-  _globals['_TOKENIZER']._serialized_end=882
+  _globals['_TOKENIZER']._serialized_start=797
+  _globals['_TOKENIZER']._serialized_end=912
   _globals['_SESSIONKEY']._serialized_start=130
   _globals['_SESSIONKEY']._serialized_end=177
   _globals['_SESSION']._serialized_start=180
-  _globals['_SESSION']._serialized_end=765
-  _globals['_SESSION_LABELSENTRY']._serialized_start=720
-  _globals['_SESSION_LABELSENTRY']._serialized_end=765
+  _globals['_SESSION']._serialized_end=795
+  _globals['_SESSION_LABELSENTRY']._serialized_start=750
+  _globals['_SESSION_LABELSENTRY']._serialized_end=795
 # @@protoc_insertion_point(module_scope)

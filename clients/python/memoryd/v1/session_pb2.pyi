@@ -120,6 +120,7 @@ class Session(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    UNFINISHED_RUN_COUNT_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     """The owner of the session, what erasure works on; empty for none. At most 256 bytes, without U+0000."""
     tokenizer: Global___Tokenizer.ValueType
@@ -140,6 +141,8 @@ class Session(_message.Message):
     """An opaque mark of the session's settings (user_id, labels, ttl, policy), for a conditional update (AIP-154). Appends do not
     change it.
     """
+    unfinished_run_count: _builtins.int
+    """How many of its runs have not ended; at most 64. Output only."""
     @_builtins.property
     def key(self) -> Global___SessionKey:
         """The session's name. Required in requests."""
@@ -158,17 +161,18 @@ class Session(_message.Message):
 
     @_builtins.property
     def activity_time(self) -> _timestamp_pb2.Timestamp:
-        """When the session last took an append, to a second. Output only."""
+        """When the session last took an append or a step, or a run of it ended, to a second. Output only."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long the session outlives its last append: 1 second to 100 years, else INVALID_ARGUMENT. Unset: for ever. An expired
-        session is NOT_FOUND with all that belonged to it, and the next append begins a new one.
+        """How long the session outlives its last append or step, or the end of its last run: 1 second to 100 years, else
+        INVALID_ARGUMENT. Unset: for ever. While a run of it is unfinished, it does not expire. An expired session is NOT_FOUND
+        with all that belonged to it, and the next append begins a new one.
         """
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When the session expires if no append comes; unset without a ttl. Output only."""
+        """When the session expires if no append comes; unset without a ttl, and while a run is unfinished. Output only."""
 
     def __init__(
         self,
@@ -189,10 +193,11 @@ class Session(_message.Message):
         etag: _builtins.str = ...,
         ttl: _duration_pb2.Duration | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        unfinished_run_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "policy", b"policy", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "etag", b"etag", "expire_time", b"expire_time", "key", b"key", "labels", b"labels", "last_seq", b"last_seq", "message_count", b"message_count", "open_call_count", b"open_call_count", "open_message_count", b"open_message_count", "orphan_message_count", b"orphan_message_count", "policy", b"policy", "token_count", b"token_count", "tokenizer", b"tokenizer", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_time", b"activity_time", "create_time", b"create_time", "etag", b"etag", "expire_time", b"expire_time", "key", b"key", "labels", b"labels", "last_seq", b"last_seq", "message_count", b"message_count", "open_call_count", b"open_call_count", "open_message_count", b"open_message_count", "orphan_message_count", b"orphan_message_count", "policy", b"policy", "token_count", b"token_count", "tokenizer", b"tokenizer", "ttl", b"ttl", "unfinished_run_count", b"unfinished_run_count", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,10 @@ from memoryd.v1 import (
     agent_service_pb2_grpc,
     history_service_pb2,
     history_service_pb2_grpc,
+    memory_context_service_pb2,
+    memory_context_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
     store_service_pb2,
     store_service_pb2_grpc,
     summary_service_pb2,
@@ -45,6 +49,8 @@ from memoryd_server.opening import make_data_directory, open_store
 from memoryd_server.services.agent_service import AgentService
 from memoryd_server.services.health import HealthService
 from memoryd_server.services.history_service import HistoryService
+from memoryd_server.services.memory_context_service import MemoryContextService
+from memoryd_server.services.run_service import RunService
 from memoryd_server.services.store_service import StoreService
 from memoryd_server.services.summary_service import SummaryService
 from memoryd_server.services.window_service import WindowService
@@ -79,6 +85,8 @@ _OURS: Final = tuple(
         (history_service_pb2, "HistoryService"),
         (window_service_pb2, "WindowService"),
         (summary_service_pb2, "SummaryService"),
+        (memory_context_service_pb2, "MemoryContextService"),
+        (run_service_pb2, "RunService"),
         (agent_service_pb2, "AgentService"),
         (store_service_pb2, "StoreService"),
     )
@@ -130,7 +138,12 @@ async def open_stores(settings: Settings, metrics: Metrics | None = None) -> Asy
 
     Raises: SettingsError for one that is not set up right, StoreUnavailable for one that does not answer.
     """
-    defaults = Defaults(tokenizer=settings.tokenizer, summarizer=settings.summarizer)
+    defaults = Defaults(
+        tokenizer=settings.tokenizer,
+        summarizer=settings.summarizer,
+        run_retention=settings.run_retention_microseconds,
+        run_recoveries=settings.run_recoveries,
+    )
     summarizers = create_summarizers(settings)
     if not settings.stores:
         make_data_directory(settings.data_dir.expanduser())
@@ -178,7 +191,9 @@ def build(
     history_service_pb2_grpc.add_HistoryServiceServicer_to_server(HistoryService(stores), server)
     window_service_pb2_grpc.add_WindowServiceServicer_to_server(WindowService(stores), server)
     summary_service_pb2_grpc.add_SummaryServiceServicer_to_server(SummaryService(stores), server)
+    memory_context_service_pb2_grpc.add_MemoryContextServiceServicer_to_server(MemoryContextService(stores), server)
     agent_service_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(stores), server)
+    run_service_pb2_grpc.add_RunServiceServicer_to_server(RunService(stores), server)
     store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(stores), server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if settings.reflection:
@@ -265,7 +280,7 @@ async def serve(settings: Settings, *, started: Callable[[App], None] | None = N
         if started is not None:
             started(app)
         await stop.wait()
-        await drain(app, settings.drain_seconds)
+        await drain(app, settings.drain_seconds, settings.drain_delay_seconds)
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
@@ -280,12 +295,16 @@ async def _work_for(runtime: Runtime, work: Awaitable[None]) -> None:
     await work
 
 
-async def drain(app: App, seconds: float) -> None:
+async def drain(app: App, seconds: float, delay_seconds: float = 0) -> None:
     """Ends a server so that every call gets a status (invariant 16): no new calls, time for those under way, then
     their end.
+
+    Before that, calls are taken for `delay_seconds` as if nothing were: a balancer learns only when it asks that health
+    is NOT_SERVING, and of the calls that it sends until then some cannot be tried again.
     """
-    _log.info("draining", seconds=seconds, calls=app.in_flight.count)
+    _log.info("draining", delay_seconds=delay_seconds, seconds=seconds, calls=app.in_flight.count)
     await app.health.enter_graceful_shutdown()
+    await asyncio.sleep(delay_seconds)
     app.draining.refuse_calls()
     await asyncio.sleep(LAME_DUCK_SECONDS)
     stopping = asyncio.create_task(app.server.stop(seconds + CLEANUP_SECONDS))  # Tells callers to go elsewhere.

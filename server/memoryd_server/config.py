@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as EnvironmentUnreadable
 
+from memoryd_server import limits
+from memoryd_server.durations import parse_duration
 from memoryd_server.stores.fallbacks import fallback
 from memoryd_server.stores.urls import masked
 from memoryd_server.summarizers.base import OPENAI
@@ -94,6 +96,16 @@ class OpenAISettings(BaseModel):
         return value
 
 
+def retention_seconds(text: str) -> int:
+    """A retention as a person writes it; 0 for `none`, which keeps all. Raises: ValueError."""
+    if text.strip().lower() == "none":
+        return 0
+    try:
+        return int(parse_duration(text, 1, limits.MAX_RUN_RETENTION_SECONDS).total_seconds())
+    except ValueError as error:
+        raise ValueError(f"{error}; none keeps all") from None
+
+
 class ConfiguredStore(NamedTuple):
     """A store with the URL that is in force."""
 
@@ -152,8 +164,19 @@ class Settings(BaseSettings):
     openai: OpenAISettings | None = Field(
         None, description="the endpoint of the summarizer openai: MEMORYD_OPENAI__BASE_URL, MEMORYD_OPENAI__MODEL"
     )
+    run_retention: str = Field(
+        "30d", description="how long runs are kept after they ended, such as 12h or 30d; none keeps all"
+    )
+    run_recoveries: Annotated[int, Field(ge=0, le=1_000)] = Field(
+        3, description="how often a run is taken up after its worker stopped without a word, before it ends FAILED"
+    )
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         30.0, description="how long calls may go on after SIGTERM"
+    )
+    drain_delay_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        0.0,
+        description="how long calls are taken after SIGTERM, with health NOT_SERVING, before drain_seconds begin; "
+        "behind a balancer: as long as it takes to notice",
     )
     reflection: bool = Field(True, description="serve gRPC reflection")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
@@ -178,6 +201,12 @@ class Settings(BaseSettings):
     def _listens_at_an_address(cls, value: str | None) -> str | None:
         if value is not None:
             split_address(value)
+        return value
+
+    @field_validator("run_retention")
+    @classmethod
+    def _retains_for_a_time(cls, value: str) -> str:
+        retention_seconds(value)
         return value
 
     @field_validator("stores")
@@ -233,6 +262,11 @@ class Settings(BaseSettings):
                 f"set {', and '.join(what for _, what in lacks)}, listen on 127.0.0.1, or accept it with --insecure "
                 "(MEMORYD_INSECURE=true)"
             )
+
+    @property
+    def run_retention_microseconds(self) -> int:
+        """How long runs are kept after they ended; 0 for ever."""
+        return retention_seconds(self.run_retention) * 1_000_000
 
     @property
     def effective_stores(self) -> Mapping[str, ConfiguredStore]:

@@ -46,16 +46,44 @@ MAX_LABELS: Final = 64
 MAX_LABEL_BYTES: Final = 256
 """UTF-8 bytes of a label's key, and of its value."""
 
-MAX_RECORD_BYTES: Final = 64 * KIB
-"""Encoded bytes of a session's record: it is read and written with every change."""
+MAX_RECORD_BYTES: Final = 96 * KIB
+"""Encoded bytes of a session's record: it is read and written with every change. What the limits of all that it holds
+come to, settings and a reserve included; a usual record has 1 KiB."""
 
 MAX_SETTINGS_BYTES: Final = 40 * KIB
-"""Encoded bytes of a session's labels, user and policy: leaves the record room for its open calls, so that settings
-never stand in the way of an append.
+"""Encoded bytes of a session's labels, user and policy: leaves the record room for its open calls, runs and summaries,
+so that settings never stand in the way of an append.
 """
 
 MAX_OPEN_CALLS: Final = 256
 """Calls that wait for results in one session: they live in its record; beyond it the oldest closes as interrupted."""
+
+MAX_UNFINISHED_RUNS: Final = 64
+"""Runs of one session that have not ended: their states live in its record."""
+
+MAX_STEP_BYTES: Final = 2 * MIB
+"""Bytes of the payload of one step of a run: as for a message."""
+
+MAX_RUN_REASON_BYTES: Final = 4 * KIB
+"""UTF-8 bytes of the reason of a run's status: the end of a stack trace fits."""
+
+MAX_CONTENT_TYPE_BYTES: Final = 256
+"""UTF-8 bytes of the content type of a step: RFC 6838 asks for names far shorter."""
+
+DEFAULT_RUN_LEASE_SECONDS: Final = 30
+"""How long a worker holds a run that does not renew its lease: a killed worker's run is taken up by then."""
+
+MIN_RUN_LEASE_SECONDS: Final = 1
+"""The shortest lease of a run, in seconds: it is renewed every third of it."""
+
+MAX_RUN_LEASE_SECONDS: Final = 3_600
+"""The longest lease of a run, in seconds: for longer, it is renewed."""
+
+RUN_ABANDON_SECONDS: Final = 30 * 24 * 60 * 60
+"""How long an unfinished run may be left alone before it is ABANDONED: until then, its session does not expire."""
+
+MAX_RUN_RETENTION_SECONDS: Final = 100 * 366 * 24 * 60 * 60
+"""The longest that runs are kept after their end, in seconds (a hundred years): beyond it, keep all."""
 
 MAX_WINDOW_MESSAGES: Final = 100_000
 """Messages of a window, whatever its limit: its plan is held in memory."""
@@ -161,6 +189,36 @@ MAX_TTL_SECONDS: Final = 100 * 366 * 24 * 60 * 60
 
 MAX_REASON_BYTES: Final = 256
 """UTF-8 bytes of the reason of a redaction: it is a note, and it stays when the content is gone."""
+
+MAX_FILE_BYTES: Final = MIB
+"""Bytes of a memory file, stored or inline: an index is some thousand characters, a day's log seldom more."""
+
+MAX_FILE_VERSIONS: Final = 50
+"""Versions of a memory file that are kept, its current one among them."""
+
+MAX_FILE_REQUESTS: Final = 256
+"""Writes of a memory file whose request ids are remembered, for LOOKUP_SECONDS: they live beside the file."""
+
+MAX_MEMORY_ENTRIES: Final = 256
+"""Entries that one call adds to an index."""
+
+MAX_MEMORY_ENTRY_BYTES: Final = 4 * KIB
+"""UTF-8 bytes of one entry of an index: one line; what is longer belongs into a daily log."""
+
+DEFAULT_MEMORY_BUDGET: Final = 6_000
+"""Code points of rendered memory when the request does not say."""
+
+MIN_MEMORY_BUDGET: Final = 256
+"""The smallest budget of rendered memory, in code points: two headers with the longest labels, and two notices."""
+
+MAX_MEMORY_BUDGET: Final = 100_000
+"""The largest budget of rendered memory, in code points: no prompt should hold more, and it is rendered in time."""
+
+MAX_MEMORY_LABEL: Final = 64
+"""Code points of a source's label in a header."""
+
+MAX_MEMORY_LABEL_BYTES: Final = 4 * KIB
+"""UTF-8 bytes of a source's label as sent: a path of any system; its header shows the first MAX_MEMORY_LABEL."""
 
 STAGING_SECONDS: Final = 10 * 60
 """How long a fork may stand still before its copy is swept away: far longer than one batch takes."""

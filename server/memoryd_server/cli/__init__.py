@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from memoryd_server.cli import changing, copying, demo, importing, serving, summarizing, tokens, viewing
+from memoryd_server.cli import (
+    changing,
+    copying,
+    demo,
+    importing,
+    memory,
+    runs,
+    serving,
+    summarizing,
+    sweeping,
+    tokens,
+    viewing,
+)
 from memoryd_server.cli.options import NO_VALUE
 from memoryd_server.cli.strict_options import StrictCommand
 from memoryd_server.cli.terminal import Failure, err, prepare_streams, tell
@@ -47,6 +59,7 @@ app.command("config", cls=StrictCommand)(serving.config)
 app.add_typer(tokens.commands, name="token")
 app.command("import", cls=StrictCommand)(importing.import_)
 app.command("copy", cls=StrictCommand)(copying.copy)
+app.command("sweep", cls=StrictCommand)(sweeping.sweep)
 app.command("stores", cls=StrictCommand)(viewing.stores)
 app.command("sessions", cls=StrictCommand)(viewing.sessions)
 app.command("history", cls=StrictCommand)(viewing.history)
@@ -55,6 +68,8 @@ app.command("watch", cls=StrictCommand)(viewing.watch)
 app.command("summaries", cls=StrictCommand)(summarizing.summaries)
 app.command("summarize", cls=StrictCommand)(summarizing.summarize)
 app.command("revert-summary", cls=StrictCommand)(summarizing.revert_summary)
+app.add_typer(memory.commands, name="memory")
+app.add_typer(runs.commands, name="runs")
 app.command("fork", cls=StrictCommand)(changing.fork)
 app.command("rewind", cls=StrictCommand)(changing.rewind)
 app.command("redact", cls=StrictCommand)(changing.redact)

@@ -1,6 +1,5 @@
 """Forks, rewinds, redactions and erasures: telling what would go, asking, doing it, and telling what was done."""
 
-import shlex
 from itertools import islice
 from typing import Final
 
@@ -10,7 +9,7 @@ from memoryd import LastSeqMismatch, MemoryClient, Message, MessageNotFound, Ses
 from memoryd_server.cli.connecting import found_session
 from memoryd_server.cli.json_lines import print_line, session_json
 from memoryd_server.cli.listing import MessagePrinter, print_messages, session_table
-from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.safe_text import one_line, quoted
 from memoryd_server.cli.terminal import Failure, confirm, counted, err, out, tell
 
 LONG_CALL_SECONDS: Final = 600.0
@@ -40,7 +39,7 @@ def fork_session(
     tell(
         out(),
         f"Copied {counted(info.message_count, 'message')} of {name_of(session)} into {name_of(forked)}.\n"
-        f"Look at it: memoryd history {_quoted(forked.id)} --agent {_quoted(forked.agent)}",
+        f"Look at it: memoryd history {quoted(forked.id)} --agent {quoted(forked.agent)}",
     )
 
 
@@ -108,19 +107,23 @@ def erase_user(client: MemoryClient, user: str, *, yes: bool) -> None:
     for session in (*shown, *listed):
         sessions += 1
         messages += session.message_count
-    if sessions:
+    files = sum(1 for _ in client.files(user=user).list(page_size=_PAGE))
+    if sessions or files:
+        memory = f", {counted(files, 'memory file')} with all versions" if files else ""
         tell(
             err(),
             f"This deletes all that user {one_line(user)} owns, for good: {counted(sessions, 'session')} with "
-            f"{counted(messages, 'message')}, and what is still stored of earlier ones.",
+            f"{counted(messages, 'message')}{memory}, and what is still stored of earlier ones.",
         )
-        err().print(session_table(shown))
+        if shown:
+            err().print(session_table(shown))
         if sessions > len(shown):
             tell(err(), f"… and {counted(sessions - len(shown), 'more session', 'more sessions')}", "dim")
     else:
         tell(
             err(),
-            f"User {one_line(user)} owns no session. This deletes, for good, what may still be stored of expired ones.",
+            f"User {one_line(user)} owns no session and no memory file. This deletes, for good, what may still be "
+            f"stored of expired sessions.",
         )
     here = client.store().name
     if others := [one_line(store.name) for store in client.stores() if store.name != here]:
@@ -131,10 +134,16 @@ def erase_user(client: MemoryClient, user: str, *, yes: bool) -> None:
         )
     confirm(f"Erase user {one_line(user)}?", yes=yes)
     erased = client.erase_user(user, timeout=LONG_CALL_SECONDS)
+    runs = (
+        f"{counted(erased.run_count, 'run')} with {counted(erased.run_step_count, 'step')}, "
+        if erased.run_count
+        else ""
+    )
     tell(
         out(),
         f"Erased user {one_line(user)}: {counted(erased.session_count, 'session')}, "
-        f"{counted(erased.message_count, 'message')} and {counted(erased.lookup_count, 'look-up')} deleted.",
+        f"{counted(erased.message_count, 'message')}, {runs}{counted(erased.lookup_count, 'look-up')} and "
+        f"{counted(erased.memory_file_count, 'memory file')} deleted.",
     )
 
 
@@ -167,7 +176,3 @@ class _Range:
 def name_of(session: Session) -> str:
     """A session in a sentence."""
     return f"session {one_line(session.id)} of agent {one_line(session.agent)}"
-
-
-def _quoted(name: str) -> str:
-    return shlex.quote(one_line(name))

@@ -136,7 +136,8 @@ def erase(
     *,
     server: Server,
 ) -> None:
-    """Delete all that a user owns, for good: sessions with all their messages, expired ones included.
+    """Delete all that a user owns, for good: sessions with all their messages and runs, expired ones included, and
+    memory files.
 
     Says first what would go, and asks. Afterwards nothing of it is left in the server's database; backups are yours to
     see to.

@@ -8,28 +8,24 @@ from typing import Any, Final
 
 import uvloop
 from rich.console import Console
-from sqlalchemy import make_url
 
 from memoryd_server import logs
+from memoryd_server.cli.named_stores import NamedStore, check_file, chosen_store, opened, why_not_shared
 from memoryd_server.cli.progress import Bar
 from memoryd_server.cli.safe_text import one_line
 from memoryd_server.cli.terminal import INTERRUPTED, Failure, counted, err, out, tell
 from memoryd_server.config import ConfiguredStore, SettingsError, load_settings
 from memoryd_server.engine.copying import Difference, SameStore, Scope, Tally, copy
+from memoryd_server.engine.memory_guide import TIER_NAMES
 from memoryd_server.engine.outages import without_repetition
 from memoryd_server.engine.runtime import Defaults, Runtime
-from memoryd_server.opening import make_data_directory, open_store
 from memoryd_server.stores.base import StoreUnavailable
-from memoryd_server.stores.urls import masked
 
 WRONG_SETTING: Final = 2
 """The exit status for a store that cannot be opened, as for a flag that does not exist."""
 
 NOTHING_MATCHED: Final = 3
 """The exit status where what was asked for is not in the source, as after a typing error; all else was copied."""
-
-ANSWER_SECONDS: Final = 20.0
-"""How long a database may take to answer a copy, where its type leaves that open: nobody waits for a single answer."""
 
 _REPEAT: Final = "Repeat the command, and it goes on where it stopped."
 
@@ -41,7 +37,9 @@ def run_copy(source: str, target: str, scope: Scope, *, overrides: Mapping[str, 
     tally = Tally()
     began = time.monotonic()
     try:
-        stores = [_configured(text, overrides, config_file) for text in (source, target)]
+        stores = [
+            chosen_store(text, lambda: load_settings(overrides, config_file, serves=False)) for text in (source, target)
+        ]
         with _Meter(err(), tally, several_tenants=len(scope.tenants) != 1) as meter:
             uvloop.run(_run(stores[0], stores[1], scope, tally, meter))
     except SettingsError as error:
@@ -55,54 +53,19 @@ def run_copy(source: str, target: str, scope: Scope, *, overrides: Mapping[str, 
     _summarize(tally, scope, time.monotonic() - began)
 
 
-_Named = tuple[str, ConfiguredStore]
-
-
-def _configured(text: str, overrides: Mapping[str, Any], config_file: Path | None) -> _Named:
-    """The store that a name or a URL stands for. Raises: SettingsError."""
-    if ":" in text:
-        return masked(text), ConfiguredStore(None, text)
-    settings = load_settings(overrides, config_file, serves=False)
-    stores = settings.effective_stores
-    if text not in stores:
-        raise SettingsError(
-            f"there is no store {one_line(masked(text))!r} in the settings, which name {', '.join(sorted(stores))}: "
-            "add it to them, or give its URL"
-        )
-    if not settings.stores:
-        make_data_directory(settings.data_dir.expanduser())
-    return text, stores[text]
-
-
-async def _run(source: _Named, target: _Named, scope: Scope, tally: Tally, meter: "_Meter") -> None:
-    _check_file(*source)
+async def _run(source: NamedStore, target: NamedStore, scope: Scope, tally: Tally, meter: "_Meter") -> None:
+    check_file(*source)
     async with _opened(*source) as here, _opened(*target) as there:
         await copy(here, there, scope, tally, meter)
-
-
-def _check_file(name: str, store: ConfiguredStore) -> None:
-    """Opening a SQLite file would make one. Raises: SettingsError when there is none."""
-    if store.url is None or not store.url.lower().startswith("sqlite:"):
-        return
-    try:
-        path = make_url(store.url).database
-    except ValueError:
-        return  # Opening it says what is wrong.
-    if path and not Path(path).exists():
-        raise SettingsError(f"store {name!r} is empty: there is no file {path}")
 
 
 @asynccontextmanager
 async def _opened(name: str, store: ConfiguredStore) -> AsyncIterator[Runtime]:
     """Raises: SettingsError, StoreUnavailable."""
-    runtime = await open_store(name, store, Defaults(), answer_seconds=ANSWER_SECONDS)
-    try:
-        for capability in runtime.info.capabilities:
-            if capability.name == "shared" and not capability.supported:
-                raise SettingsError(f"store {name!r} cannot be copied. {capability.reason}")
+    async with opened(name, store, Defaults()) as runtime:
+        if reason := why_not_shared(runtime):
+            raise SettingsError(f"store {name!r} cannot be copied. {reason}")
         yield runtime
-    finally:
-        await runtime.close()
 
 
 class _Meter(Bar):
@@ -135,9 +98,14 @@ class _Meter(Bar):
         if self._phase == "counting":
             self.show(0, f"{tally.sessions:,} sessions, {tally.messages:,} messages")
         elif self._phase == "copying":
-            self.show(tally.handled, f"{tally.new + tally.updated:,} sessions, {tally.written:,} messages copied")
+            steps = f", {tally.written_steps:,} steps of runs" if tally.written_steps else ""
+            self.show(
+                tally.handled, f"{tally.new + tally.updated:,} sessions, {tally.written:,} messages{steps} copied"
+            )
         elif self._phase == "comparing":
-            self.show(tally.compared, f"{tally.compared:,} messages compared, {tally.same:,} sessions are the same")
+            steps = f", {tally.steps:,} steps of runs" if tally.steps else ""
+            same = f"{tally.same:,} sessions are the same"
+            self.show(tally.compared, f"{tally.compared:,} messages{steps} compared, {same}")
         else:
             self.show(0, f"{tally.moving:,} sessions went on meanwhile")
 
@@ -145,7 +113,10 @@ class _Meter(Bar):
         """Something is not the same in both stores."""
         tenant = f" in tenant {difference.tenant!r}" if self._several_tenants else ""
         name = f"agent {difference.agent!r}{tenant}"
-        if difference.session_id is not None:
+        if difference.file is not None:
+            owner = difference.file.owner
+            name = f"memory file {difference.file.name} of {TIER_NAMES[owner.tier]} {owner.id!r}{tenant}"
+        elif difference.session_id is not None:
             name = f"session {difference.session_id!r} of {name}"
         what = without_repetition(difference.what).removesuffix(".")
         tell(
@@ -157,9 +128,10 @@ class _Meter(Bar):
 
 def _so_far(tally: Tally) -> str:
     copied = tally.new + tally.updated
-    if not tally.written and not copied:
+    if not tally.written and not tally.written_steps and not copied:
         return "Nothing was copied."
-    return f"{counted(copied, 'session')} copied, {counted(tally.written, 'message')} stored."
+    steps = f" and {counted(tally.written_steps, 'step')} of runs" if tally.written_steps else ""
+    return f"{counted(copied, 'session')} copied, {counted(tally.written, 'message')}{steps} stored."
 
 
 def _summarize(tally: Tally, scope: Scope, seconds: float) -> None:
@@ -168,6 +140,12 @@ def _summarize(tally: Tally, scope: Scope, seconds: float) -> None:
         tell(out(), f"{_what_happened(tally)}, in {seconds:.1f} s{_rate(tally, seconds)}.")
     elif not tally.unmatched:
         tell(out(), f"The source has no session{' of these names' if scope != Scope() else ''}.")
+    if tally.runs:
+        tell(out(), f"{counted(tally.runs, 'run')} with {counted(tally.steps, 'step')} compared.")
+    if tally.files:
+        known = tally.files - tally.new_files
+        told = [f"{count:,} {what}" for count, what in ((tally.new_files, "copied"), (known, "there already")) if count]
+        tell(out(), f"{counted(tally.files, 'memory file')} compared: {', '.join(told)}.")
     if tally.moving:
         tell(
             out(),
@@ -177,7 +155,7 @@ def _summarize(tally: Tally, scope: Scope, seconds: float) -> None:
     failures = _failures(tally)
     if tally.unmatched:
         missing = f"nothing in the source matches {' and '.join(tally.unmatched)}: look for a typing error"
-        missing += "" if tally.settled else "; nothing was copied"
+        missing += "" if tally.settled or tally.files else "; nothing was copied"
         failures.append(f"{missing}.")
     if failures:
         is_worse = len(failures) > bool(tally.unmatched)
@@ -207,10 +185,11 @@ def _failures(tally: Tally) -> list[str]:
     different = [
         *([counted(tally.different, "session")] if tally.different else []),
         *([f"the settings of {counted(tally.agents, 'agent')}"] if tally.agents else []),
+        *([counted(tally.different_files, "memory file")] if tally.different_files else []),
     ]
     failures = []
     if different:
-        is_one = tally.different + tally.agents == 1 and not tally.agents
+        is_one = tally.different + tally.different_files == 1 and not tally.agents
         failures.append(
             f"{' and '.join(different)} {'is' if is_one else 'are'} not the same in both stores, as listed."
         )

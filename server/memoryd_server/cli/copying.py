@@ -25,12 +25,18 @@ def copy(
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent", "-a", metavar="NAME", help="Only sessions of this agent. Repeatable.", show_default=False
+            "--agent",
+            "-a",
+            metavar="NAME",
+            help="Only sessions and runs of this agent, and no memory files. Repeatable.",
+            show_default=False,
         ),
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Only sessions of this user. Repeatable.", show_default=False),
+        typer.Option(
+            metavar="ID", help="Only sessions, runs and memory files of this user. Repeatable.", show_default=False
+        ),
     ] = None,
     tenant: Annotated[
         list[str] | None,
@@ -49,10 +55,14 @@ def copy(
         typer.Option(metavar="DIR", help="Where the SQLite file is that is named default when no store is configured."),
     ] = None,
 ) -> None:
-    """Copy sessions from one store into another of any type, and compare both.
+    """Copy sessions with their runs, and memory files, from one store into another of any type, and compare both.
 
-    Seqs, ids, times, labels, redactions and the settings of agents are kept, and a repeated append is recognized in the
-    copy as it was in the source. Nothing is changed in the source, and nothing but copies in the target.
+    Seqs, ids, times, labels, redactions, steps, the settings of agents and the versions of memory files are kept, and a
+    repeated append is recognized in the copy as it was in the source. Nothing is changed in the source, and nothing but
+    copies in the target.
+
+    A run that a worker holds is not held by it in the copy: there another worker can claim it once the lease is over,
+    and goes on behind its last step.
 
     You can repeat a copy at any time: after an interruption it goes on where it stopped, what is there already is
     passed over, and of sessions that went on it copies what is new. So copy while your servers run, stop them, copy

@@ -1,6 +1,5 @@
 """`memoryd import`: transcripts from files into a server."""
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memoryd_server.cli.options import NO_VALUE, Format, Server, Ttl, talks_to_a_server
-from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.safe_text import one_line, quoted
 from memoryd_server.cli.terminal import INTERRUPTED, Failure, counted, err, out, tell
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def import_(
 
     A line is {"session_id": …, "messages": […]} with the messages of one session, or only the array of messages; then
     the session is named after file and line. With --format anthropic a line may have "system", too. Other keys are
-    passed over.
+    passed over. Of system and developer messages, memory that was rendered into them is not stored.
 
     You can repeat an import at any time: after an interruption it goes on where it stopped, and of files or transcripts
     that grew it stores what is new. Nothing is stored twice.
@@ -109,7 +108,12 @@ _REPEAT = "Repeat the command, and it goes on where it stopped."
 def _so_far(tally: "Tally") -> str:
     if not tally.sessions and not tally.new:
         return "Nothing was stored."
-    return f"{counted(tally.sessions, 'session')} done, {counted(tally.new, 'new message')} stored."
+    stored = f"{counted(tally.sessions, 'session')} done, {counted(tally.new, 'new message')} stored."
+    return f"{stored} {_cut(tally)}" if tally.cut else stored
+
+
+def _cut(tally: "Tally") -> str:
+    return f"Memory that had been rendered into prompts was cut out of {counted(tally.cut, 'message')}."
 
 
 def _summarize(tally: "Tally", seconds: float) -> None:
@@ -119,13 +123,15 @@ def _summarize(tally: "Tally", seconds: float) -> None:
         f"{counted(tally.sessions, 'session')}: {counted(tally.new, 'message')} stored{already}, in {seconds:.1f} s"
         f"{rate}."
     ]
+    if tally.cut:
+        lines.append(_cut(tally))
     if tally.empty:
         lines.append(f"{counted(tally.empty, 'line')} without messages passed over.")
     if tally.bad:
         lines.append(f"{counted(tally.bad, 'bad line')} skipped.")
     if tally.example:
         agent, session = tally.example
-        options = f"{shlex.quote(one_line(session))} --agent {shlex.quote(one_line(agent))}"
+        options = f"{quoted(session)} --agent {quoted(agent)}"
         lines.append(f"Look at one of them: memoryd window {options} --limit 8")
     for text in lines:
         tell(out(), text)

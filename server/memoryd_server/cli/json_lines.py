@@ -12,10 +12,13 @@ import typer
 from memoryd import (
     Data,
     Media,
+    MemoryFileInfo,
     Message,
     Part,
     Reasoning,
     Refusal,
+    RunInfo,
+    RunStep,
     SessionInfo,
     StoreInfo,
     Summary,
@@ -99,6 +102,44 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     """A summary, and how it was made."""
     value: dict[str, Any] = _plain(asdict(summary))
     return value
+
+
+def memory_file_json(file: MemoryFileInfo) -> dict[str, Any]:
+    """What is told of a memory file, without its content."""
+    return {
+        "name": file.name,
+        "version": file.version,
+        "etag": file.etag,
+        "size": file.size,
+        "author": file.author,
+        "create_time": _time(file.create_time),
+    }
+
+
+def run_json(run: RunInfo) -> dict[str, Any]:
+    """A run, without its steps. Empty fields are left out where they are times."""
+    value: dict[str, Any] = _plain(asdict(run))
+    return value
+
+
+def run_step_json(step: RunStep) -> dict[str, Any]:
+    """A step with its payload: as text where it is UTF-8, else in Base64."""
+    return {
+        "number": step.number,
+        "content_type": step.content_type,
+        "size": len(step.payload),
+        "create_time": _time(step.create_time),
+        "first_seq": step.first_seq,
+        "message_count": step.message_count,
+    } | bytes_json("payload", step.payload)
+
+
+def bytes_json(name: str, value: bytes) -> dict[str, str]:
+    """Bytes as a field of text, or of Base64 where they are none: JSON holds text alone."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def event_json(event: WatchEvent) -> dict[str, Any]:

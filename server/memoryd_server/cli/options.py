@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from memoryd_server import limits
+from memoryd_server.durations import parse_duration
 
 SERVER: Final = "Server"
 """The panel of help with the options that say whom to talk to."""
@@ -40,6 +40,13 @@ def up_to(largest: int, *, smallest: int = 1) -> Callable[[int | None], int | No
         return value
 
     return check
+
+
+def not_empty(value: str | None) -> str | None:
+    """The callback of a name: an empty one, as of a variable that is not set, is a usage error."""
+    if value is not None and not value:
+        raise typer.BadParameter("it is empty: give a name")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +130,16 @@ def talks_to_a_server(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)]
+SessionId = Annotated[
+    str, typer.Argument(metavar="SESSION", callback=not_empty, help="The session's id.", show_default=False)
+]
 AgentOfSession = Annotated[
     str | None,
     typer.Option(
         "--agent",
         "-a",
         metavar="NAME",
+        callback=not_empty,
         help="The agent that owns the session; not needed while only one agent has a session of this id.",
         show_default=False,
     ),
@@ -137,22 +147,12 @@ AgentOfSession = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="JSON for programs instead of text for people.")]
 
 
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def duration(text: str) -> timedelta:
     """A ttl as a person writes it: `90s`, `12h`, `30d`, `1d 12h`. A usage error says what it can be."""
-    found = _DURATION.findall(text)
-    if not found or _DURATION.sub("", text).strip():
-        raise typer.BadParameter("it is a number and a unit of s, m, h, d, w: for example 30d or 12h")
     try:
-        length = sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in found), timedelta())
-    except (OverflowError, ValueError):
-        length = timedelta.max
-    if not limits.MIN_TTL_SECONDS <= length.total_seconds() <= limits.MAX_TTL_SECONDS:
-        raise typer.BadParameter("it can be 1 second to 100 years")
-    return length
+        return parse_duration(text, limits.MIN_TTL_SECONDS, limits.MAX_TTL_SECONDS)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 Ttl = Annotated[
@@ -188,3 +188,10 @@ class Oversize(StrEnum):
     SHORTEN = "shorten"
     RETURN = "return"
     FAIL = "fail"
+
+
+class MemoryStyle(StrEnum):
+    """The form of a rendered block."""
+
+    ENCLOSED = "enclosed"
+    OPENHANDS = "openhands"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -62,8 +62,29 @@ OpenAI = Annotated[
         "shows what else there is. Repeatable. The key comes from the environment.",
     ),
 ]
+RunRetention = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long runs are kept after they ended, where their agent's settings do not say: 12h, 30d; none keeps "
+        "all.",
+    ),
+]
+RunRecoveries = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N", help="How often a run is taken up after its worker stopped without a word, before it ends FAILED."
+    ),
+]
 DrainSeconds = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="How long calls may go on after SIGTERM or Ctrl-C.")
+]
+DrainDelaySeconds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="How long calls are still taken after SIGTERM or Ctrl-C, with health NOT_SERVING, until balancers notice.",
+    ),
 ]
 Reflection = Annotated[
     bool | None,
@@ -159,7 +180,10 @@ def serve(
     tokenizer: Tokenizer = None,
     summarizer: Summarizer = None,
     openai: OpenAI = None,
+    run_retention: RunRetention = None,
+    run_recoveries: RunRecoveries = None,
     drain_seconds: DrainSeconds = None,
+    drain_delay_seconds: DrainDelaySeconds = None,
     reflection: Reflection = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -188,7 +212,10 @@ def serve(
         data_dir=data_dir,
         tokenizer=tokenizer,
         summarizer=summarizer,
+        run_retention=run_retention,
+        run_recoveries=run_recoveries,
         drain_seconds=drain_seconds,
+        drain_delay_seconds=drain_delay_seconds,
         reflection=reflection,
         log_level=log_level,
         log_format=log_format,
@@ -212,7 +239,10 @@ def config(
     tokenizer: Tokenizer = None,
     summarizer: Summarizer = None,
     openai: OpenAI = None,
+    run_retention: RunRetention = None,
+    run_recoveries: RunRecoveries = None,
     drain_seconds: DrainSeconds = None,
+    drain_delay_seconds: DrainDelaySeconds = None,
     reflection: Reflection = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -240,7 +270,10 @@ def config(
         data_dir=data_dir,
         tokenizer=tokenizer,
         summarizer=summarizer,
+        run_retention=run_retention,
+        run_recoveries=run_recoveries,
         drain_seconds=drain_seconds,
+        drain_delay_seconds=drain_delay_seconds,
         reflection=reflection,
         log_level=log_level,
         log_format=log_format,
@@ -275,19 +308,57 @@ def _print_config(lines: "Sequence[SettingLine]", limits: Mapping[str, int]) -> 
     console.print()
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("Limit", no_wrap=True)
+    table.add_column("")
     table.add_column("", justify="right", no_wrap=True)
     for name, value in limits.items():
         table.add_row(*_limit(name, value))
     console.print(table)
 
 
-def _limit(name: str, value: int) -> tuple[str, str]:
-    """A limit in words, and its value with its unit."""
+_LIMIT_NAMES: Final = {
+    "MAX_ID_BYTES": "id",
+    "MAX_NAME_BYTES": "name of a speaker",
+    "MAX_METADATA_BYTES": "metadata of a message or a run",
+    "MAX_LABELS": "labels of a session",
+    "MAX_LABEL_BYTES": "key or value of a label",
+    "MAX_RECORD_BYTES": "record of a session",
+    "MAX_SETTINGS_BYTES": "settings of a session",
+    "MAX_OPEN_CALLS": "open calls of a session",
+    "MAX_UNFINISHED_RUNS": "unfinished runs of a session",
+    "MAX_STEP_BYTES": "payload of a step",
+    "MAX_RUN_REASON_BYTES": "reason of a run's status",
+    "MAX_CONTENT_TYPE_BYTES": "content type of a step",
+    "MAX_REMOVED_RANGES": "removed ranges of a session",
+    "FOLD_BACKOFF_SECONDS": "fold backoff, the first",
+    "MAX_SUMMARIES": "summaries kept of a session",
+    "MAX_SUMMARY_BYTES": "summary of a client",
+    "MAX_TTL_SECONDS": "ttl of a session",
+    "MIN_TTL_SECONDS": "ttl of a session",
+    "MAX_REASON_BYTES": "reason of a redaction",
+    "MAX_FILE_BYTES": "memory file",
+    "MAX_FILE_VERSIONS": "versions kept of a memory file",
+    "MAX_FILE_REQUESTS": "requests remembered of a memory file",
+    "MAX_MEMORY_ENTRIES": "memory entries of a call",
+    "DEFAULT_MEMORY_BUDGET": "memory budget, characters",
+    "MIN_MEMORY_BUDGET": "memory budget, characters",
+    "MAX_MEMORY_BUDGET": "memory budget, characters",
+    "MAX_MEMORY_LABEL": "memory label shown, characters",
+    "MAX_MEMORY_LABEL_BYTES": "memory label sent",
+}
+"""Limits that their own names do not tell from others, as people call them."""
+
+_BOUNDS: Final = {"max": "most", "min": "least", "default": "default"}
+
+
+def _limit(name: str, value: int) -> tuple[str, str, str]:
+    """A limit in words, which side of a value it bounds, and itself with its unit."""
     words = name.lower().split("_")
-    what = " ".join(word for word in words if word not in ("bytes", "seconds")).replace("max ", "")
+    bound = _BOUNDS.get(words[0], "")
+    words = [word for word in words[bool(bound) :] if word not in ("bytes", "seconds")]
+    what = _LIMIT_NAMES.get(name) or " ".join(words)
     if "BYTES" in name:
-        return what, _binary(value)
-    return what, f"{value:,} s" if "SECONDS" in name else f"{value:,}"
+        return what, bound, _binary(value)
+    return what, bound, f"{value:,} s" if "SECONDS" in name else f"{value:,}"
 
 
 def _binary(size: int) -> str:

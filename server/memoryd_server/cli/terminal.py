@@ -5,12 +5,17 @@ from typing import Final, TextIO
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from memoryd_server.cli.safe_text import many_lines
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as shells have it."""
+
+
+_WIDEST: Final = 100_000
+"""Columns of a table that is as wide as it needs: more than any has."""
 
 
 class Failure(Exception):
@@ -49,6 +54,14 @@ def line(console: Console, text: Text) -> None:
     """Prints one line, cut at the width of the terminal."""
     text.truncate(console.width, overflow="ellipsis")
     console.print(text, no_wrap=True)
+
+
+def whole(console: Console, table: Table) -> None:
+    """Prints a table without a break in any cell, so that names can be copied and searched for: rows that are wider
+    than the terminal are folded by that, which knows that they are one line.
+    """
+    table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.print(table, crop=False)
 
 
 def tell(console: Console, message: str, style: str = "") -> None:

@@ -45,6 +45,8 @@ class Tally:
     """Messages stored by this import."""
     known: int = 0
     """Messages that were stored already."""
+    cut: int = 0
+    """New messages out of which the server cut rendered memory."""
     empty: int = 0
     """Lines without messages."""
     bytes: int = 0
@@ -209,6 +211,7 @@ class _Transfer:
                 last_seq = appended[-1].seq
                 stored += len(batch)
                 self._tally.new += len(batch)
+                self._tally.cut += sum(message.memory_context_removed for message in appended)
                 self._observer.advanced(self._tally)
         except (InvalidArgument, ResourceExhausted) as error:
             raise BadLine(transcript.where, _in_the_file(error.message, transcript.names[stored:])) from error

@@ -3,7 +3,6 @@
 import logging
 import os
 import select
-import shlex
 import stat
 import sys
 import threading
@@ -19,7 +18,7 @@ from memoryd_server.cli.connecting import found_session
 from memoryd_server.cli.drawing import heading
 from memoryd_server.cli.json_lines import event_json, print_line
 from memoryd_server.cli.listing import MessagePrinter
-from memoryd_server.cli.safe_text import one_line
+from memoryd_server.cli.safe_text import one_line, quoted
 from memoryd_server.cli.terminal import INTERRUPTED, Failure, err, line, out, tell
 
 _SEQ_WIDTH: Final = 4
@@ -59,8 +58,8 @@ def show_watch(
             if not as_json:
                 tell(
                     err(),
-                    f"\nGo on from here: memoryd watch {shlex.quote(one_line(session.id))} "
-                    f"--agent {shlex.quote(one_line(session.agent))} --resume-token {one_line(watch.resume_token)}",
+                    f"\nGo on from here: memoryd watch {quoted(session.id)} "
+                    f"--agent {quoted(session.agent)} --resume-token {one_line(watch.resume_token)}",
                     "dim",
                 )
             raise typer.Exit(INTERRUPTED) from interrupt

@@ -118,14 +118,14 @@ def plan_append(
     now = clock()
     if record is None:
         base = birth(wanted.settings, wanted.birth_tokenizer, now)
-        _check_settings_size(base)
+        check_settings_size(base)
     else:
         base = record
     if base.tokenizer != wanted.tokenizer:
         raise TokenizerDiffers(base.tokenizer)
 
     batch = [
-        pairing.Candidate(Role(message.role), message.parts or (), tokens, message.size)
+        pairing.Candidate(Role(message.role), message.parts or (), tokens, message.size, message.run_id)
         for message, tokens in zip(wanted.messages, wanted.tokens, strict=True)
     ]
     placed, placements, completed = pairing.place(base, batch)
@@ -157,25 +157,29 @@ def plan_append(
                 created=now,
             )
         )
-        appended = replay.Appended(id_, place.seq, now, candidate.tokens)
+        appended = replay.Appended(id_, place.seq, now, candidate.tokens, message.memory_removed)
         answer.append(appended)
         lookups.append(replay.lookup(LookupKind.MESSAGE, id_, digests[0], (appended,)))
     if wanted.request_id:
         lookups.append(replay.lookup(LookupKind.REQUEST, wanted.request_id, wanted.batch_digests[0], answer))
 
-    active = now - base.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
     answered = [place.head for place in placements if place.head <= base.last_seq]
     new = replace(
         placed,
         version=base.version + 1,
-        appended=now,
-        activity=now if active else base.activity,
+        **active_at(base, now),
         folding=summary_links.after_append(base.folding, answered),
     )
     return (
         Change(wanted.key, record, new, messages=messages, completed=completed, lookups=lookups),
         tuple(answer),
     )
+
+
+def active_at(record: Record, now: int) -> dict[str, int]:
+    """The times of a record whose session takes an append or a step now, or ends a run."""
+    lagged = now - record.activity >= limits.ACTIVITY_LAG_SECONDS * 1_000_000
+    return {"appended": now, "activity": now if lagged else record.activity}
 
 
 def _check_last_seq(expected: int | None, actual: int) -> None:
@@ -517,7 +521,7 @@ def plan_update(record: Record | None, key: SessionKey, update: SessionUpdate) -
         ttl=ttl,
         policy=policy,
     )
-    _check_settings_size(new)
+    check_settings_size(new)
     return Change(key, record, new), new
 
 
@@ -531,7 +535,7 @@ def check_etag(given: str, current: str) -> None:
         )
 
 
-def _check_settings_size(record: Record) -> None:
+def check_settings_size(record: Record) -> None:
     """Settings of this size and all open calls that there may be fit a record: an append never fails for its size."""
     size = len(msgspec.json.encode((record.user_id, record.labels, record.policy)))
     if size > limits.MAX_SETTINGS_BYTES:

@@ -180,6 +180,12 @@ class Committer:
         self._take_off()
         return await ticket.done
 
+    def saw(self, key: SessionKey, record: Record) -> None:
+        """Tells of a record that was just read, so that a commit may rest on it without another read."""
+        cached = self.records.get(key)
+        if cached is None or cached.incarnation != record.incarnation or cached.version < record.version:
+            self.records.put(key, record)
+
     @property
     def backlog(self) -> int:
         """How many changes wait for a commit, those to be tried again included."""

@@ -6,6 +6,10 @@ then compared with the copies by digests of all that both stores hold of them. W
 looked at once more. A copy can be interrupted and repeated at any time: what is there already and equal is passed over,
 and what the source got since is added.
 
+Runs are copied with their steps, finished or not; whoever holds one in the source does not hold it in the copy.
+
+Memory files are copied with their versions, unless single agents are asked for: they belong to none.
+
 Not copied: events, and with them what watchers have seen; tokens of pages and watches, which are bound to their store;
 sessions whose time is over, and what earlier sessions of a name left.
 """
@@ -25,13 +29,15 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from memoryd_server import limits
+from memoryd_server.engine.copy_differences import Differs
 from memoryd_server.engine.errors import RequestError
+from memoryd_server.engine.file_copying import FileCopier, list_file_owners, list_file_tenants, list_owned
 from memoryd_server.engine.pacing import MOST_AT_ONCE, Pace, Turns, paced
 from memoryd_server.engine.runtime import Runtime
-from memoryd_server.engine.session_copying import Copied, Differs, SessionCopier
+from memoryd_server.engine.session_copying import Copied, SessionCopier
 from memoryd_server.engine.stores import is_reachable
 from memoryd_server.stores.base import SessionQuery, StoreUnavailable
-from memoryd_server.stores.records import AgentRecord, Record, SessionKey
+from memoryd_server.stores.records import AgentRecord, FileKey, Record, SessionKey, Tier
 
 PAGE_SESSIONS: Final = 500
 """Sessions, agents or tenants that are listed at once."""
@@ -42,6 +48,7 @@ LAST_LOOKS: Final = 3
 _LAG: Final = (limits.ACTIVITY_LAG_SECONDS + 1) * 1_000_000
 """Microseconds by which a session's activity may lag behind an append, clocks that differ a little included."""
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
@@ -84,8 +91,20 @@ class Tally:
     """Sessions that could not be copied or compared."""
     agents: int = 0
     """Agents whose settings are not the same in both stores."""
+    files: int = 0
+    """Memory files that are the same in both stores."""
+    new_files: int = 0
+    """Memory files of which the target had nothing, or an earlier state."""
+    different_files: int = 0
+    """Memory files that the target holds otherwise, or that could not be copied or compared."""
     written: int = 0
     """Messages that were stored in the target."""
+    written_steps: int = 0
+    """Steps of runs that were stored in the target."""
+    runs: int = 0
+    """Runs that are the same in both stores."""
+    steps: int = 0
+    """Steps of these."""
     handled: int = 0
     """Messages of the sessions that were copied or passed over, so far as they are."""
     compared: int = 0
@@ -105,18 +124,20 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A session that the target does not hold as the source does, or an agent's settings."""
+    """A session that the target does not hold as the source does, an agent's settings, or a memory file."""
 
     tenant: str
     agent: str
+    """Empty for a memory file."""
     session_id: str | None
-    """None for the settings of an agent."""
+    """None for the settings of an agent and for a memory file."""
     what: str
     """What differs, as a sentence goes on behind the name."""
     advice: str
     """What to do."""
     failed: bool = False
     """Whether it could not be copied or compared, so that nobody knows."""
+    file: FileKey | None = None
 
 
 class Observer(Protocol):
@@ -159,7 +180,17 @@ class _Copy:
         self._tally = tally
         self._observer = observer
         self._outcomes = _Outcomes(tally)
-        self._sessions = SessionCopier(self._source, self._target, written=self._wrote, compared=self._compared)
+        self._sessions = SessionCopier(
+            self._source,
+            self._target,
+            written=self._wrote,
+            compared=self._compared,
+            written_steps=self._wrote_steps,
+            compared_runs=self._compared_runs,
+        )
+        self._files = FileCopier(self._source, self._target)
+        self._new_files: set[FileKey] = set()
+        """Those that the target lacked, or had an earlier state of."""
         self._agents_seen: set[tuple[str, str]] = set()
         self._matched: set[tuple[str, str]] = set()
         """What was found in the source of what was asked for: as `agent` and its name, for instance."""
@@ -197,18 +228,23 @@ class _Copy:
         await self._look_at_target()
         if not self._scope.users:
             await self._copy_agents()
+        await self._at_each(self._walk_files(self._source), self._copy_file)
         self._tally.unmatched = self._unmatched()
         await self._at_each(self._walk(), self._copy_session)
         self._compares = True
         self._observer.comparing()
+        self._sessions.look_anew()
         self._begun = since = self._source.clock.now() - _LAG
         await self._at_each(self._walk(), self._compare_session)
+        await self._at_each(self._walk_files(self._source), self._compare_file)
+        await self._at_each(self._walk_files(self._target), self._look_for_leftover)
         self._looks_again = True
         self._observer.looking_again()
         for _ in range(LAST_LOOKS):
             # What is active meanwhile moves to the front of the list, and may have been missed in the walk.
             self._tally.moving = 0
             now = self._source.clock.now() - _LAG
+            self._sessions.look_anew()
             await self._at_each(self._walk(since), self._compare_session)
             since = now
             if not self._tally.moving:
@@ -236,7 +272,7 @@ class _Copy:
             for name in sorted(names)
         ]
         missing = [each for each in asked if each not in self._matched]
-        if not missing and scope.users and not self._tally.sessions:
+        if not missing and scope.users and not self._tally.sessions and not self._new_files:
             missing = asked
         return [f"{kind} {name!r}" for kind, name in missing]
 
@@ -272,27 +308,27 @@ class _Copy:
 
     async def _at_each(
         self,
-        sessions: AsyncIterator[tuple[SessionKey, Record]],
-        work: Callable[[SessionKey, Record], Awaitable[None]],
+        items: AsyncIterator[Item],
+        work: Callable[[Item], Awaitable[None]],
     ) -> None:
-        """Works at many sessions at once. Raises what the first of them does."""
+        """Works at many sessions or files at once. Raises what the first of them does."""
         for pace in self._paces:
             pace.begin_anew()
-        waiting: asyncio.Queue[tuple[SessionKey, Record] | None] = asyncio.Queue(MOST_AT_ONCE)
+        waiting: asyncio.Queue[Item | None] = asyncio.Queue(MOST_AT_ONCE)
 
         async def feed() -> None:
-            async for session in sessions:
-                await waiting.put(session)
+            async for item in items:
+                await waiting.put(item)
             await waiting.put(None)
 
         async def work_on() -> None:
             while True:
                 async with self._turns:
-                    session = await waiting.get()
-                    if session is None:
+                    item = await waiting.get()
+                    if item is None:
                         waiting.put_nowait(None)  # For the others.
                         return
-                    await work(*session)
+                    await work(item)
 
         tasks = [asyncio.create_task(each) for each in (feed(), *(work_on() for _ in range(MOST_AT_ONCE)))]
         try:
@@ -305,7 +341,8 @@ class _Copy:
     def _set_width(self) -> None:
         self._turns.width = min(pace.width for pace in self._paces)
 
-    async def _copy_session(self, key: SessionKey, record: Record) -> None:
+    async def _copy_session(self, session: tuple[SessionKey, Record]) -> None:
+        key, record = session
         if self._scope.users:
             await self._copy_agent(key.tenant, key.agent)
         with suppress(_Failed):  # The comparison tries it once more, and tells.
@@ -314,7 +351,8 @@ class _Copy:
         self._tally.handled += record.messages - self._progress.pop(key, 0)
         self._observer.advanced()
 
-    async def _compare_session(self, key: SessionKey, record: Record) -> None:
+    async def _compare_session(self, session: tuple[SessionKey, Record]) -> None:
+        key, record = session
         if self._recent.get(key) == record.version:
             return
         counts = not self._looks_again or key not in self._outcomes
@@ -345,6 +383,59 @@ class _Copy:
             self._progress[key] += messages
         self._observer.advanced()
 
+    def _wrote_steps(self, key: SessionKey, steps: int) -> None:
+        self._tally.written_steps += steps
+        self._observer.advanced()
+
+    def _compared_runs(self, key: SessionKey, runs: int, steps: int) -> None:
+        if not self._looks_again or key not in self._outcomes:
+            self._tally.runs += runs
+            self._tally.steps += steps
+        self._observer.advanced()
+
+    # Memory files
+
+    async def _walk_files(self, runtime: Runtime) -> AsyncIterator[FileKey]:
+        if self._scope.agents:
+            return
+        async for tenant in list_file_tenants(runtime):
+            if self._scope.tenants and tenant not in self._scope.tenants:
+                continue
+            async for owner in list_file_owners(runtime, tenant):
+                if not self._scope.users or (owner.tier is Tier.USER and owner.id in self._scope.users):
+                    if runtime is self._source:
+                        user = {("user", owner.id)} if owner.tier is Tier.USER else set()
+                        self._matched |= {("tenant", tenant)} | user
+                    async for key in list_owned(runtime, owner):
+                        yield key
+
+    async def _copy_file(self, key: FileKey) -> None:
+        with suppress(_Failed):  # The comparison tries it once more, and tells.
+            if await self._attempt(partial(self._files.copy, key)) in (Copied.BORN, Copied.UPDATED):
+                self._new_files.add(key)
+        self._observer.advanced()
+
+    async def _look_for_leftover(self, key: FileKey) -> None:
+        try:
+            await self._attempt(partial(self._files.look_for_leftover, key))
+        except _Failed as failed:
+            self._tell_of_file(key, failed)
+
+    def _tell_of_file(self, key: FileKey, failed: _Failed) -> None:
+        self._tally.different_files += 1
+        difference = Difference(key.owner.tenant, "", None, failed.what, failed.advice, failed.could_not, key)
+        self._observer.differs(difference)
+
+    async def _compare_file(self, key: FileKey) -> None:
+        try:
+            copied = await self._attempt(partial(self._files.compare, key))
+        except _Failed as failed:
+            self._tell_of_file(key, failed)
+        else:
+            self._tally.files += copied is not Copied.GONE
+            self._tally.new_files += key in self._new_files or copied in (Copied.BORN, Copied.UPDATED)
+        self._observer.advanced()
+
     # Agents
 
     async def _copy_agents(self) -> None:
@@ -373,7 +464,7 @@ class _Copy:
         here = await self._source.store.load_agent(tenant, agent) or AgentRecord(tenant, agent)
         while True:
             there = await self._target.store.load_agent(tenant, agent) or AgentRecord(tenant, agent)
-            if there.policy == here.policy:
+            if (there.policy, there.settings) == (here.policy, here.settings):
                 return
             if there.version:
                 raise Differs(
@@ -398,7 +489,7 @@ class _Copy:
                 raise
             raise _could_not(str(error)) from error
         except Exception as error:
-            _log.exception("a session or an agent could not be copied")
+            _log.exception("a session, a memory file or an agent could not be copied")
             raise _could_not(type(error).__name__, "see what was logged, then copy again") from error
 
 

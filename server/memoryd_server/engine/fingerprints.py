@@ -10,12 +10,14 @@ from typing import Final
 import msgspec
 
 from memoryd_server import limits
+from memoryd_server.engine.copied_versions import settled_state
+from memoryd_server.engine.run_pages import list_runs, list_steps
 from memoryd_server.engine.staging import Reads, SourceChanged, read_summaries
 from memoryd_server.engine.summary_links import hold_of
-from memoryd_server.stores.base import HistoryStore, MessageQuery
+from memoryd_server.stores.base import MessageQuery, Store
 from memoryd_server.stores.records import (
-    Lookup,
     Record,
+    RunLink,
     SessionKey,
     decode_record,
     encode_record,
@@ -40,26 +42,37 @@ class Fingerprint:
     record: Record
     """With which the parts were read."""
     settled: bytes
-    """Of the record, but for what each store does by itself: its version, what it has purged, and folds under way."""
+    """Of the record, but for what each store does by itself: its version, what it has purged, folds under way, and who
+    holds its runs."""
     messages: bytes
     """Of all messages, by seq, with all that is stored of them."""
     lookups: bytes
     """Of all look-ups of the session's name, in any order."""
     summaries: bytes
     """Of all summaries, by number."""
+    runs: bytes
+    """Of all runs with their steps, in any order, but for who holds them."""
+    run_count: int
+    step_count: int
 
     @property
     def digest(self) -> bytes:
         """Of the whole session."""
-        return sha256(self.settled + self.messages + self.lookups + self.summaries).digest()
+        return sha256(self.settled + self.messages + self.lookups + self.summaries + self.runs).digest()
 
 
 async def take_fingerprint(
-    store: HistoryStore, reads: Reads, key: SessionKey, read: Callable[[int], None] = lambda _: None
+    store: Store,
+    reads: Reads,
+    key: SessionKey,
+    read: Callable[[int], None] = lambda _: None,
+    *,
+    has_runs: bool = True,
 ) -> Fingerprint | None:
     """The fingerprint of a session; None when there is none. Costs O(history), in pages.
 
-    `reads` is the store, or what a caller may see of it. `read` is told of messages, page by page.
+    `reads` is the store, or what a caller may see of it. `read` is told of messages, page by page. `has_runs`: whether
+    the session may have runs, although its record tells of none.
 
     Raises: SourceChanged when the session changes meanwhile; StoreUnavailable.
     """
@@ -67,7 +80,8 @@ async def take_fingerprint(
     after = ""
     while True:
         remembered = await store.list_lookups(key, PAGE, after)
-        lookups.add(remembered.lookups)
+        for lookup in remembered.lookups:
+            lookups.add(_ENCODER.encode(lookup))
         after = remembered.after
         if not after:
             break
@@ -89,9 +103,34 @@ async def take_fingerprint(
             low = page.messages[-1].seq + 1
     assert record is not None
     summaries = sha256(_ENCODER.encode_lines(await read_summaries(reads, key, record, record.summaries)))
+    runs, steps = _Multiset(), 0
+    if has_runs or record.runs:
+        steps = await _add_runs(runs, store, key, record)
     return Fingerprint(
-        record, sha256(settled(record)).digest(), messages.digest(), lookups.digest(), summaries.digest()
+        *(record, sha256(settled(record)).digest(), messages.digest(), lookups.digest(), summaries.digest()),
+        *(runs.digest(), runs.count, steps),
     )
+
+
+async def _add_runs(runs: _Multiset, store: Store, key: SessionKey, record: Record) -> int:
+    """Adds those of a session, read when its record is `record`. Returns: how many steps they have.
+
+    Raises: SourceChanged, StoreUnavailable.
+    """
+    count = 0
+    async for page in list_runs(store, key):
+        for run in page:
+            digest = sha256(_ENCODER.encode(msgspec.structs.replace(run, state=settled_state(run.state))))
+            pages = list_steps(store, key, record.incarnation, run, most_bytes=limits.MAX_GROUP_COMMIT_BYTES)
+            async for steps in pages:
+                digest.update(_ENCODER.encode_lines(steps))
+                count += len(steps)
+            runs.add(digest.digest())
+    if runs.count:
+        loaded = await store.load(key)
+        if loaded is None or _state(loaded.record) != _state(record):
+            raise SourceChanged
+    return count
 
 
 def _state(record: Record) -> tuple[str, int]:
@@ -100,7 +139,8 @@ def _state(record: Record) -> tuple[str, int]:
 
 def settled(record: Record) -> bytes:
     """What two records of the same session share, whatever store it is in."""
-    return encode_record(replace(record, version=0, removed=(), folding=hold_of(record.folding)))
+    runs = tuple(RunLink(link.token, settled_state(link.state)) for link in record.runs)
+    return encode_record(replace(record, version=0, removed=(), folding=hold_of(record.folding), runs=runs))
 
 
 def differing_fields(one: Record, other: Record) -> Sequence[str]:
@@ -110,16 +150,15 @@ def differing_fields(one: Record, other: Record) -> Sequence[str]:
 
 
 class _Multiset:
-    """A digest of look-ups that is the same in whatever order they come: the sum of those of each."""
+    """A digest of texts that is the same in whatever order they come: the sum of those of each."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._sum = 0
 
-    def add(self, lookups: Sequence[Lookup]) -> None:
-        self._count += len(lookups)
-        for lookup in lookups:
-            self._sum += int.from_bytes(sha256(_ENCODER.encode(lookup)).digest())
+    def add(self, text: bytes) -> None:
+        self.count += 1
+        self._sum += int.from_bytes(sha256(text).digest())
 
     def digest(self) -> bytes:
-        return sha256(b"%d" % self._count + (self._sum % _MODULUS).to_bytes(_DIGEST_BYTES)).digest()
+        return sha256(b"%d" % self.count + (self._sum % _MODULUS).to_bytes(_DIGEST_BYTES)).digest()

@@ -3,6 +3,8 @@
 The copy is staged in batches. Whoever takes messages away from the source meanwhile makes it fail: the fork shows the
 source as it was when it was read, and that must have been so until the copy was complete. The staging is begun before
 anything is read, so that an erasure that comes in between finds it and stops the fork.
+
+Runs stay the source's: a fork has none, whatever runs its messages are of, so that its ttl runs from the beginning.
 """
 
 from __future__ import annotations
@@ -191,6 +193,7 @@ async def _plan(runtime: Runtime, request: Fork, user_id: str) -> _Plan:
         rewound_to=newest.kept_seq if newest.kept_seq < last_seq else 0,
         last_seq=last_seq,
         summaries=kept,
+        runs=(),
         folding=hold_of(source.folding) if last_seq == source.last_seq else NO_FOLDING,
     )
     summaries = await read_summaries(runtime, request.source, source, kept)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from memoryd_server.engine.incoming import (
     check_text,
     check_ttl,
 )
+from memoryd_server.engine.memory_blocks import without_memory
 from memoryd_server.engine.policies import check_policy
 from memoryd_server.engine.recognizing import recognizing
 from memoryd_server.engine.runtime import Runtime
@@ -39,6 +40,8 @@ _ORDERS: Final = ("unspecified", "ascending", "descending")
 _VIEWS: Final = ("unspecified", "active", "all")
 _ALL: Final = 2
 
+Answer = TypeVar("Answer")
+
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -49,6 +52,11 @@ class Append:
     request_id: str = ""
     expected_last_seq: int | None = None
     settings: SessionSettings = SessionSettings()
+
+    @property
+    def weight(self) -> int:
+        """Encoded bytes of the messages."""
+        return sum(message.size for message in self.messages)
 
 
 async def append(runtime: Runtime, request: Append, *, deadline: float | None = None) -> Sequence[replay.Appended]:
@@ -63,7 +71,7 @@ async def append(runtime: Runtime, request: Append, *, deadline: float | None = 
     check_text("request_id", request.request_id, limits.MAX_ID_BYTES)
     if request.expected_last_seq is not None and request.expected_last_seq < 0:
         raise field_invalid("expected_last_seq", "a seq is 0 or more")
-    _check_settings(runtime, "create", request.settings)
+    check_settings(runtime, "create", request.settings)
 
     new_ids = [message.id or uuid.uuid4().hex for message in request.messages]
     return await recognizing(runtime, lambda secrets: _append(runtime, request, new_ids, secrets, deadline))
@@ -75,8 +83,31 @@ async def _append(
     ids = [(LookupKind.MESSAGE, id_) for id_ in new_ids]
     if request.request_id:
         ids.append((LookupKind.REQUEST, request.request_id))
-    weight = sum(message.size for message in request.messages)
-    inline = weight <= tokens.INLINE_BYTES
+
+    async def commit(wanted: AppendInput) -> Sequence[replay.Appended]:
+        return await runtime.committer.run(
+            request.key,
+            partial(changes.plan_append, wanted, runtime.clock.now),
+            weight=request.weight,
+            ids=ids,
+            deadline=deadline,
+        )
+
+    return await with_prepared(runtime, request, new_ids, secrets, commit)
+
+
+async def with_prepared(
+    runtime: Runtime,
+    request: Append,
+    new_ids: Sequence[str],
+    secrets: replay.Secrets,
+    commit: Callable[[AppendInput], Awaitable[Answer]],
+) -> Answer:
+    """Commits an append that is prepared in the session's vocabulary, which the cached record tells or the commit.
+
+    Raises: what `commit` raises but TokenizerDiffers.
+    """
+    inline = request.weight <= tokens.INLINE_BYTES
     cached = runtime.committer.records.get(request.key)
     birth_tokenizer = request.settings.tokenizer or runtime.defaults.tokenizer
     tokenizer = cached.tokenizer if cached else birth_tokenizer
@@ -87,13 +118,7 @@ async def _append(
         else:
             wanted = await asyncio.to_thread(prepare, *arguments)
         try:
-            return await runtime.committer.run(
-                request.key,
-                partial(changes.plan_append, wanted, runtime.clock.now),
-                weight=weight,
-                ids=ids,
-                deadline=deadline,
-            )
+            return await commit(wanted)
         except TokenizerDiffers as differs:  # The session has another vocabulary than was supposed.
             tokenizer = differs.tokenizer
 
@@ -108,11 +133,15 @@ def prepare(
         replay.message_digests(secrets, message, content)
         for message, content in zip(request.messages, contents, strict=True)
     ]
+    messages = [without_memory(message) for message in request.messages]
     return AppendInput(
         key=request.key,
-        messages=request.messages,
-        contents=contents,
-        tokens=[tokens.message_tokens(count, message.name, message.parts or ()) for message in request.messages],
+        messages=messages,
+        contents=[
+            encode_content(message.parts) if message.memory_removed else content
+            for message, content in zip(messages, contents, strict=True)
+        ],
+        tokens=[tokens.message_tokens(count, message.name, message.parts or ()) for message in messages],
         tokenizer=tokenizer,
         birth_tokenizer=birth_tokenizer,
         digests=digests,
@@ -124,7 +153,8 @@ def prepare(
     )
 
 
-def _check_settings(runtime: Runtime, field: str, settings: SessionSettings) -> None:
+def check_settings(runtime: Runtime, field: str, settings: SessionSettings) -> None:
+    """What a session is created with. Raises: RequestError (field errors)."""
     check_text(f"{field}.user_id", settings.user_id, limits.MAX_ID_BYTES)
     check_labels(f"{field}.labels", settings.labels)
     check_policy(f"{field}.policy", settings.policy, runtime.summarizers.names)

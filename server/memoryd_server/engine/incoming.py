@@ -25,6 +25,8 @@ class IncomingMessage(msgspec.Struct, frozen=True):
     extra: str
     size: int
     """Bytes of the encoded protocol message, with room for what the server adds."""
+    memory_removed: bool = False
+    """Whether rendered memory was cut out of it (`memory_blocks`)."""
 
 
 def check_text(field: str, value: str, limit: int, *, required: bool = False, what: str = "a name") -> None:
@@ -68,13 +70,13 @@ def check_ttl(field: str, microseconds: int) -> None:
         raise field_invalid(field, f"it is {least} to {most:,} seconds; leave it out for a session without an end")
 
 
-def check_batch(messages: Sequence[IncomingMessage]) -> None:
-    """The messages of one append."""
+def check_batch(messages: Sequence[IncomingMessage], carrier: str = "append") -> None:
+    """The messages that a call brings at once. `carrier`: what people call that which carries them."""
     if not messages:
         raise field_required("messages", f"1 to {limits.MAX_APPEND_MESSAGES} messages")
     if len(messages) > limits.MAX_APPEND_MESSAGES:
         raise field_too_large(
-            "messages", len(messages), limits.MAX_APPEND_MESSAGES, "messages", "send them in several appends"
+            "messages", len(messages), limits.MAX_APPEND_MESSAGES, "messages", f"send them in several {carrier}s"
         )
     ids: set[str] = set()
     total = 0
@@ -83,10 +85,10 @@ def check_batch(messages: Sequence[IncomingMessage]) -> None:
         total += message.size
         if message.id:
             if message.id in ids:
-                raise field_invalid(f"messages[{index}].id", "another message of this append has the same id")
+                raise field_invalid(f"messages[{index}].id", f"another message of this {carrier} has the same id")
             ids.add(message.id)
     if total > limits.MAX_APPEND_BYTES:
-        raise field_too_large("messages", total, limits.MAX_APPEND_BYTES, "bytes", "send them in several appends")
+        raise field_too_large("messages", total, limits.MAX_APPEND_BYTES, "bytes", f"send them in several {carrier}s")
 
 
 def _check_message(field: str, message: IncomingMessage) -> None:

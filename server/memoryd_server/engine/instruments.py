@@ -47,6 +47,9 @@ class Instruments:
     def expired(self, sessions: int) -> None:
         """Background work ended the lives of so many sessions whose ttl was over."""
 
+    def abandoned(self, runs: int) -> None:
+        """Background work ended so many runs that nobody had claimed for long."""
+
     def swept(self, deleted: Deleted) -> None:
         """A round of background work deleted these rows, perhaps none, and came to its end."""
 

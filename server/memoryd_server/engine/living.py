@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from memoryd_server.engine.changes import is_expired
 from memoryd_server.engine.clock import StoreClock
 from memoryd_server.stores.base import (
     EventPage,
-    HistoryStore,
     Loaded,
     MessagePage,
     MessageQuery,
+    RunPage,
+    RunQuery,
     SessionPage,
     SessionQuery,
+    Store,
     Tail,
 )
-from memoryd_server.stores.records import Entry, Record, SessionKey, StoredMessage, StoredSummary
+from memoryd_server.stores.records import Entry, Record, SessionKey, StoredMessage, StoredRun, StoredSummary
 
 
 class LivingSessions:
-    """The reads of `HistoryStore` with the same answers, but for expired sessions, of which there is nothing."""
+    """The reads of a store with the same answers, but for expired sessions, of which there is nothing."""
 
-    def __init__(self, store: HistoryStore, clock: StoreClock) -> None:
+    def __init__(self, store: Store, clock: StoreClock) -> None:
         self._store = store
         self._clock = clock
 
@@ -76,3 +79,17 @@ class LivingSessions:
         """A page may hold fewer sessions than asked for, and still have a next one."""
         page = await self._store.list_sessions(query)
         return SessionPage([(key, record) for key, record in page.sessions if self.sees(record)], page.after)
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        found = await self._store.load_run(key, run_id)
+        return found if found is not None and self.sees(found[0]) else None
+
+    async def list_runs(self, query: RunQuery) -> tuple[RunPage, Mapping[SessionKey, Record]]:
+        """A page of runs, and the records of their sessions. It may hold fewer runs than asked for, and still have a
+        next one.
+        """
+        page = await self._store.list_runs(query)
+        keys = list(dict.fromkeys(key for key, _ in page.runs))
+        loaded = await asyncio.gather(*map(self.load, keys))
+        records = {key: found.record for key, found in zip(keys, loaded, strict=True) if found is not None}
+        return RunPage([(key, run) for key, run in page.runs if key in records], page.after), records

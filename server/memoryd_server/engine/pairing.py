@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
 from memoryd_server import limits
 from memoryd_server.engine.content import Part, ToolCall, ToolResult
+from memoryd_server.engine.record_tokens import id_token
 from memoryd_server.stores.records import (
     Entry,
     OpenCall,
@@ -32,18 +32,6 @@ from memoryd_server.stores.records import (
     replace,
 )
 
-_PLAIN_TOKEN_BYTES: Final = 34
-"""Call ids up to this length (encoded) stand in the record as they are, longer ones as a digest, so that 256 open
-calls fit.
-"""
-
-
-def call_token(call_id: str) -> str:
-    """What stands for a call id in the record: no two ids share a token."""
-    if len(msgspec.json.encode(call_id)) <= _PLAIN_TOKEN_BYTES:
-        return "=" + call_id
-    return "#" + blake2b(call_id.encode(), digest_size=16).hexdigest()
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -53,6 +41,7 @@ class Candidate:
     parts: Sequence[Part]
     tokens: int
     size: int
+    run_id: str = ""
 
 
 @dataclass(slots=True)
@@ -100,11 +89,11 @@ class _Ledger:
             record.open_call_count,
         )
 
-    def arm(self, head: int, call_ids: Sequence[str]) -> None:
+    def arm(self, head: int, call_ids: Sequence[str], run: str) -> None:
         """Has the calls of a message wait. What older messages wait for under the same ids is lost."""
-        self.groups[head] = OpenGroup(head, 0, 0, len(call_ids), lost=False)
+        self.groups[head] = OpenGroup(head, 0, 0, len(call_ids), lost=False, run=run)
         for index, call_id in enumerate(call_ids):
-            token = call_token(call_id)
+            token = id_token(call_id)
             waiting = self.calls.get(token)
             if waiting is not None and waiting.head == head:
                 self.calls[token] = OpenCall(token, head, (*waiting.indexes, index))
@@ -127,7 +116,7 @@ class _Ledger:
 
         Returns: the call as it waited, its first index being the one that is answered; None when there is none.
         """
-        call = self.calls.get(call_token(call_id))
+        call = self.calls.get(id_token(call_id))
         if call is None or (head is not None and call.head != head):
             return None
         self._take_first(call)
@@ -199,7 +188,7 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         if calls or results:
             ledger = ledger or _Ledger.of(record)
         if calls and ledger:
-            ledger.arm(seq, calls)
+            ledger.arm(seq, calls, _owner(record, message))
         elif results and ledger:
             _answer(ledger, placed, results)
             if placed.head == seq and not (message.role == Role.USER and len(results) < len(message.parts)):
@@ -244,6 +233,14 @@ def place(record: Record, batch: Sequence[Candidate]) -> tuple[Record, list[Plac
         placements,
         tuple(completed),
     )
+
+
+def _owner(record: Record, message: Candidate) -> str:
+    """The token of the unfinished run that a message is of; empty when it is of none."""
+    if not message.run_id or not record.runs:
+        return ""
+    token = id_token(message.run_id)
+    return token if any(link.token == token for link in record.runs) else ""
 
 
 def _answer(ledger: _Ledger, placed: Placement, results: Sequence[str]) -> None:

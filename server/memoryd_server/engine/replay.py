@@ -20,6 +20,8 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
     seq: int
     created: int
     tokens: int
+    memory_removed: bool = False
+    """Whether rendered memory was cut out of the message."""
 
 
 Secrets = Sequence[bytes]
@@ -93,12 +95,13 @@ def first_counts(request_id: str, digests: Digests, known: Sequence[Lookup]) -> 
     for found in known:
         if (found.kind, found.id) == (LookupKind.REQUEST, request_id):
             if found.digest not in digests:
-                raise _request_id_conflict(request_id)
+                raise request_id_conflict(request_id)
             return _COUNTS.decode(found.answer)
     return None
 
 
-def _request_id_conflict(request_id: str) -> RequestError:
+def request_id_conflict(request_id: str) -> RequestError:
+    """ALREADY_EXISTS: the id of a request is known for another one."""
     return RequestError(
         Reason.REQUEST_ID_CONFLICT,
         f"request_id {request_id!r} was used for another request; nothing was written: use a new request_id",
@@ -138,7 +141,7 @@ def first_answer(
     request = by_id.get((LookupKind.REQUEST, request_id)) if request_id else None
     if request is not None:
         if request.digest not in batch:
-            raise _request_id_conflict(request_id)
+            raise request_id_conflict(request_id)
         return answer_of(request)
 
     found = [by_id.get((LookupKind.MESSAGE, message.id)) if message.id else None for message in messages]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 from memoryd_server import limits
+from memoryd_server.engine.claimable_runs import ClaimableRunsOfAgents
 from memoryd_server.engine.clock import StoreClock
 from memoryd_server.engine.committer import Committer
 from memoryd_server.engine.folder import Folder, Summarizers
@@ -17,7 +20,7 @@ from memoryd_server.engine.policies import SERVER_OPTIONS
 from memoryd_server.engine.tokens import O200K_BASE
 from memoryd_server.engine.watched import WatchedSessions
 from memoryd_server.stores.base import AgentStore, Store, StoreInfo
-from memoryd_server.stores.records import AgentRecord, Policy
+from memoryd_server.stores.records import AgentRecord, FileKey, Policy
 from memoryd_server.summarizers.base import EXTRACTIVE
 
 CACHED_AGENTS: Final = 1_024
@@ -32,6 +35,10 @@ class Defaults:
     policy: Policy = Policy(window=SERVER_OPTIONS)
     summarizer: str = EXTRACTIVE
     """The summarizer of policies that name none."""
+    run_retention: int = 30 * 24 * 3600 * 1_000_000
+    """Microseconds for which runs are kept after their end where an agent's settings do not say; 0 for ever."""
+    run_recoveries: int = 3
+    """How often a run is taken up after its lease was over before it ends FAILED."""
 
 
 class AgentCache:
@@ -77,6 +84,9 @@ class Runtime:
     agents: AgentCache = field(init=False)
     watched: WatchedSessions = field(init=False)
     folder: Folder = field(init=False)
+    claimable_runs: ClaimableRunsOfAgents = field(init=False, default_factory=ClaimableRunsOfAgents)
+    file_turns: WeakValueDictionary[FileKey, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
+    """Calls of this process for one memory file take turns: only other servers come between a read and a change."""
 
     def __post_init__(self) -> None:
         self.clock = StoreClock(self.store)

@@ -2,7 +2,8 @@
 
 A session that fits is born with all its messages in one commit; a longer one is staged first. A copy of an earlier
 state of the source's life is brought up to date by ordinary changes, as long as nobody else changed the copy: so a copy
-can be repeated, and goes on where it was interrupted.
+can be repeated, and goes on where it was interrupted. Runs follow (`run_copying`), and whoever holds one in the source
+does not hold it in the copy (`copied_versions`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
@@ -21,9 +21,12 @@ from memoryd_server.engine import pairing, replay
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.committer import Answer, NotAdopted, Plan
 from memoryd_server.engine.content import Part, decode_parts
+from memoryd_server.engine.copied_versions import next_version
+from memoryd_server.engine.copy_differences import Differs, changed_there, way_around
 from memoryd_server.engine.fingerprints import Fingerprint, differing_fields, settled, take_fingerprint
 from memoryd_server.engine.history_changes import NotALaterState, changes_between
 from memoryd_server.engine.pacing import patiently
+from memoryd_server.engine.run_copying import AgentsWithRuns, RunCopier, Survey
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.engine.staging import (
     SourceChanged,
@@ -34,14 +37,16 @@ from memoryd_server.engine.staging import (
     staging,
 )
 from memoryd_server.engine.summary_links import hold_of
-from memoryd_server.stores.base import Change, MessageQuery, StagingLost
+from memoryd_server.stores.base import Change, MessageQuery, RunQuery, StagingLost
 from memoryd_server.stores.records import (
     Lookup,
     LookupKind,
+    OpenState,
     Record,
     SessionKey,
     StoredMessage,
     StoredSummary,
+    encode_open,
     replace,
 )
 
@@ -77,15 +82,6 @@ class Copied(Enum):
     """The source has none any more."""
 
 
-class Differs(Exception):
-    """The target's session is not the source's, and is not to be changed. Says what differs and what to do."""
-
-    def __init__(self, what: str, advice: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.advice = advice
-
-
 class SessionCopier:
     """Copies sessions between two stores."""
 
@@ -96,15 +92,25 @@ class SessionCopier:
         *,
         written: Callable[[SessionKey, int], None],
         compared: Callable[[SessionKey, int], None],
+        written_steps: Callable[[SessionKey, int], None],
+        compared_runs: Callable[[SessionKey, int, int], None],
     ) -> None:
         """`written` is told of messages of a session that were stored in the target, `compared` of those read from the
-        source to compare them; less than none of those that will be stored or read again.
+        source to compare them; less than none of those that will be stored or read again. `written_steps` is told of
+        steps that were stored, `compared_runs` of runs and steps that are the same in both stores.
         """
         self._source = source
         self._target = target
         self._written = written
         self._compared = compared
+        self._compared_runs = compared_runs
+        self._runs = RunCopier(source, target, written=written_steps)
+        self._agents = AgentsWithRuns(source.store, target.store)
         self._stagings = asyncio.Semaphore(STAGINGS)
+
+    def look_anew(self) -> None:
+        """All is looked at once more, and agents may have runs by now."""
+        self._agents.forget()
 
     async def copy(self, key: SessionKey, record: Record, *, thoroughly: bool = False, unborn: bool = False) -> Copied:
         """Has the target hold a session as the source does. What is there already is passed over, by its record alone
@@ -115,12 +121,16 @@ class SessionCopier:
 
         Raises: Differs, StoreUnavailable.
         """
+        was_born = False
         for attempt in range(ATTEMPTS):
             loaded = None if unborn and not attempt else await self._target.store.load(key)
             copy = None if loaded is None else loaded.record
             try:
                 if copy is None or (copy.incarnation != record.incarnation and not self._target.sessions.sees(copy)):
                     copied = await self._give_birth(key, record)
+                    if copied is Copied.BORN:
+                        was_born = True
+                        await self._bring_runs_of_born(key, record)
                 elif not thoroughly and settled(copy) == settled(record):
                     copied = Copied.KNOWN
                 else:
@@ -128,7 +138,7 @@ class SessionCopier:
             except (SourceChanged, StaleRead, StagingLost):
                 copied = None
             if copied is not None:
-                return copied
+                return Copied.BORN if was_born and copied is not Copied.GONE else copied
             loaded = await self._source.sessions.load(key)
             if loaded is None:
                 return Copied.GONE
@@ -149,9 +159,10 @@ class SessionCopier:
             if here is None:
                 return Copied.GONE
             if there is not None and here.digest == there.digest:
+                self._compared_runs(key, here.run_count, here.step_count)
                 return copied
             if there is not None and here.record.version == mended:
-                raise Differs(_what_differs(here, there), _way_around(there.record))
+                raise Differs(_what_differs(here, there), way_around(there.record))
             # By its record the copy may be complete, and yet lack ids.
             mended = here.record.version
             again = await self.copy(key, here.record, thoroughly=True)
@@ -168,9 +179,10 @@ class SessionCopier:
             read += messages
             self._compared(key, messages)
 
+        has_runs = await self._agents.has(key)
         here, there = await asyncio.gather(
-            take_fingerprint(source.store, source.sessions, key, count),
-            take_fingerprint(target.store, target.store, key),
+            take_fingerprint(source.store, source.sessions, key, count, has_runs=has_runs),
+            take_fingerprint(target.store, target.store, key, has_runs=has_runs),
             return_exceptions=True,
         )
         for failed in (here, there):
@@ -251,8 +263,14 @@ class SessionCopier:
         summaries: Sequence[StoredSummary] = (),
         staging: str = "",
     ) -> Copied | None:
+        arriving = await self._runs.arriving(key, record)
         # What goes on about the next summary is the source's own affair.
-        copy = replace(record, version=1, folding=hold_of(record.folding))
+        copy = replace(
+            record,
+            version=next_version(record, None),
+            folding=hold_of(record.folding),
+            runs=tuple(link for link, _ in arriving),
+        )
 
         def plan(current: Record | None, known: Sequence[Lookup]) -> tuple[Change | None, Copied | None]:
             if current is not None:
@@ -261,7 +279,14 @@ class SessionCopier:
                 # Perhaps of an earlier copy, which had the very incarnation: what is left of it must be gone.
                 raise _ended()
             change = Change(
-                key, None, copy, messages=messages, lookups=lookups, new_summaries=summaries, staging=staging
+                key,
+                None,
+                copy,
+                messages=messages,
+                lookups=lookups,
+                new_summaries=summaries,
+                changed_runs=[run for _, run in arriving],
+                staging=staging,
             )
             return change, Copied.BORN
 
@@ -277,15 +302,35 @@ class SessionCopier:
             self._written(key, len(messages))
         return copied
 
+    async def _bring_runs_of_born(self, key: SessionKey, record: Record) -> None:
+        """Raises: as `copy`, and SourceChanged, StaleRead."""
+        if not record.runs and not await self._has_runs(key):
+            return
+        loaded = await self._target.store.load(key)
+        if loaded is None or loaded.record.incarnation != record.incarnation:
+            raise StaleRead
+        await self._bring_up_to_date(key, loaded.record, is_new=True)
+
+    async def _has_runs(self, key: SessionKey) -> bool:
+        if not await self._agents.has(key):
+            return False
+        return bool((await self._source.store.list_runs(RunQuery(*key, frozenset(), 1))).runs)
+
     # Growth
 
-    async def _bring_up_to_date(self, key: SessionKey, copy: Record) -> Copied | None:
-        """Adds to a copy what the source's session got since. Raises: as `copy`, and SourceChanged, StaleRead."""
+    async def _bring_up_to_date(self, key: SessionKey, copy: Record, *, is_new: bool = False) -> Copied | None:
+        """Adds to a copy what the source's session got since. `is_new`: whether it was just born, with all look-ups.
+
+        Raises: as `copy`, and SourceChanged, StaleRead.
+        """
         loaded = await self._source.sessions.load(key)
         if loaded is None:
             return Copied.GONE
         source = loaded.record
         await self._check_copy(key, source, copy)
+        runs = Survey()
+        if source.runs or copy.runs or await self._agents.has(key):
+            runs = await self._runs.survey(key, source, copy, is_new=is_new)
         grown = copy
         if copy.epoch < source.epoch:
             grown = await self._commit_losses(key, copy, source)
@@ -294,23 +339,26 @@ class SessionCopier:
             lookups = await message_lookups(self._source.store, key, messages)
             grown = await self._commit_growth(key, grown, source, messages, lookups)
             self._written(key, len(messages))
+        grown = await self._runs.bring(key, source, grown, runs)
         if settled(grown) != settled(source):
             grown = await self._commit_growth(key, grown, source, (), ())
+        if is_new:
+            return Copied.UPDATED
         async for page in self._lookups(key, source):
             missing = await self._missing(key, grown, page)
             for start in range(0, len(missing), BIRTH_LOOKUPS):
                 some = missing[start : start + BIRTH_LOOKUPS]
                 grown = await self._commit_growth(key, grown, source, (), some)
-        return Copied.KNOWN if grown is copy else Copied.UPDATED
+        return Copied.KNOWN if grown is copy and runs.finds_nothing else Copied.UPDATED
 
     async def _check_copy(self, key: SessionKey, source: Record, copy: Record) -> None:
         """Raises: Differs unless the copy is an earlier state of the source's session."""
         if copy.incarnation != source.incarnation:
-            raise Differs("the target has another session of this name", _way_around(copy))
+            raise Differs("the target has another session of this name", way_around(copy))
         if copy.epoch > source.epoch or copy.last_seq > source.last_seq:
-            raise _changed(copy)
+            raise changed_there(copy)
         if copy.settings_version >= source.settings_version and _settings(copy) != _settings(source):
-            raise _changed(copy)
+            raise changed_there(copy)
         if copy.messages and copy.epoch == source.epoch:
             seqs = [copy.newest_seq]
             here, there = await asyncio.gather(
@@ -322,7 +370,7 @@ class SessionCopier:
             if [(message.id, message.created) for message in here[1]] != [
                 (message.id, message.created) for message in there[1]
             ]:
-                raise _changed(copy)
+                raise changed_there(copy)
 
     async def _commit_losses(self, key: SessionKey, copy: Record, source: Record) -> Record:
         """Commits what happened to a session of which messages were taken away since it was copied. Returns: the copy's
@@ -340,7 +388,13 @@ class SessionCopier:
         removed = (*copy.removed, *changes.removed(self._target.clock.now()))
         if changes.bytes > BIRTH_BYTES or len(removed) > limits.MAX_REMOVED_RANGES:
             raise _lost(copy)
-        new = replace(source, version=copy.version + 1, removed=removed, folding=hold_of(source.folding))
+        new = replace(
+            source,
+            version=next_version(source, copy),
+            removed=removed,
+            folding=hold_of(source.folding),
+            runs=copy.runs,
+        )
         stored = {link.number for link in copy.summaries}
         added = [link for link in source.summaries if link.number not in stored]
         summaries = await read_summaries(self._source.sessions, key, source, added)
@@ -450,26 +504,8 @@ class SessionCopier:
                 return
 
 
-def _way_around(copy: Record) -> str:
-    """What to do where the target has a session that is not to be changed."""
-    if copy.expires_at is None:
-        return (
-            "copy into another store; or, if the target's session is of no use (it has no ttl, so it stays for ever), "
-            "give it a ttl with UpdateSession, and copy again a day after it has expired"
-        )
-    expires = datetime.fromtimestamp(copy.expires_at / 1_000_000, UTC)
-    return (
-        "copy into another store, or copy again a day after the target's session has expired, which is at "
-        f"{expires:%Y-%m-%d %H:%M} UTC unless it goes on"
-    )
-
-
-def _changed(copy: Record) -> Differs:
-    return Differs("it was changed in the target since it was copied", _way_around(copy))
-
-
 def _lost(copy: Record) -> Differs:
-    return Differs("much of it was cleared, rewound or redacted in the source since it was copied", _way_around(copy))
+    return Differs("much of it was cleared, rewound or redacted in the source since it was copied", way_around(copy))
 
 
 def _ended() -> Differs:
@@ -493,7 +529,7 @@ def _grow(
     for message, place in zip(messages, placements, strict=True):
         there = (message.seq, message.head, message.position, message.answers)
         if there != (place.seq, place.head, place.position, place.answers):
-            raise Differs("its tool calls were paired otherwise in the source", _way_around(copy))
+            raise Differs("its tool calls were paired otherwise in the source", way_around(copy))
         usability = place.usability
         stored.append(
             message if message.usability is usability else msgspec.structs.replace(message, usability=usability)
@@ -501,12 +537,23 @@ def _grow(
     is_last = placed.last_seq == source.last_seq
     new = replace(
         placed,
-        version=copy.version + 1,
+        version=next_version(source, copy),
+        open=_owned(placed, source),
         appended=source.appended if is_last else messages[-1].created,
         activity=source.activity,
         **({**_settings(source), "folding": hold_of(source.folding)} if is_last else {}),
     )
     return new, stored, completed
+
+
+def _owned(placed: Record, source: Record) -> msgspec.Raw:
+    """What waits in a copy, with the runs that own it in the source: they may have begun and ended since."""
+    if placed.open == source.open:
+        return placed.open
+    owners = {group.head: group.run for group in source.open_state.groups}
+    state = placed.open_state
+    groups = (msgspec.structs.replace(group, run=owners.get(group.head, "")) for group in state.groups)
+    return encode_open(OpenState(state.calls, tuple(groups)))
 
 
 def _parts(message: StoredMessage) -> Sequence[Part]:
@@ -530,7 +577,7 @@ def _unknown(copy: Record, lookups: Sequence[Lookup], known: Sequence[Lookup]) -
     there: Mapping[tuple[LookupKind, str], Lookup] = {(lookup.kind, lookup.id): lookup for lookup in known}
     for lookup in lookups:
         if there.get((lookup.kind, lookup.id), lookup) != lookup:
-            raise Differs("an id of it is known for something else in the target", _way_around(copy))
+            raise Differs("an id of it is known for something else in the target", way_around(copy))
     return [lookup for lookup in lookups if (lookup.kind, lookup.id) not in there]
 
 
@@ -542,6 +589,7 @@ def _what_differs(here: Fingerprint, there: Fingerprint) -> str:
         *(["its messages"] if here.messages != there.messages else []),
         *(["its ids"] if here.lookups != there.lookups else []),
         *(["its summaries"] if here.summaries != there.summaries else []),
+        *(["its runs"] if here.runs != there.runs else []),
     ]
     if parts:
         clauses.append(f"{' and '.join(parts)} differ")

@@ -1,4 +1,4 @@
-"""Work on a history that was read first, and that may change before the work is committed."""
+"""Work on what was read first, a history or a memory file, and what may change before the work is committed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from memoryd_server.engine.changes import StaleRead
 from memoryd_server.engine.committer import LAST_WORD_SECONDS, PATIENCE_SECONDS, contention
+from memoryd_server.engine.errors import RequestError
 from memoryd_server.stores.records import SessionKey
 
 Result = TypeVar("Result")
@@ -23,6 +24,16 @@ async def until_steady(key: SessionKey, attempt: Callable[[], Awaitable[Result]]
 
     Raises: what the attempt raises but StaleRead; RequestError CONTENTION.
     """
+    return await until_unchanged(attempt, deadline, lambda: contention(key))
+
+
+async def until_unchanged(
+    attempt: Callable[[], Awaitable[Result]], deadline: float | None, contended: Callable[[], RequestError]
+) -> Result:
+    """Tries until nothing comes between what an attempt reads and what it changes.
+
+    Raises: what the attempt raises but StaleRead; `contended` when patience or the deadline ends.
+    """
     patience = time.monotonic() + PATIENCE_SECONDS
     ends = patience if deadline is None else min(deadline - LAST_WORD_SECONDS, patience)
     while True:
@@ -30,5 +41,5 @@ async def until_steady(key: SessionKey, attempt: Callable[[], Awaitable[Result]]
             return await attempt()
         except StaleRead:
             if time.monotonic() > ends:
-                raise contention(key) from None
+                raise contended() from None
             await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))

@@ -75,9 +75,12 @@ class Fold:
 def ceiling(record: Record) -> int:
     """The head of the oldest group that must not be folded yet; beyond all heads for none.
 
-    A group with open calls is folded, as interrupted, only once a later USER message shows that its turn is over.
+    A group with open calls is folded, as interrupted, only once a later USER message shows that its turn is over, and
+    no unfinished run owns it.
     """
-    open_heads = (group.head for group in record.open_state.groups if group.head > record.last_user)
+    unfinished = {link.token for link in record.runs}
+    groups = record.open_state.groups
+    open_heads = (group.head for group in groups if group.head > record.last_user or group.run in unfinished)
     return min(open_heads, default=1 << 62)
 
 

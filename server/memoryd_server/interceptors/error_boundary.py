@@ -68,6 +68,17 @@ CODES: Final = {
     Reason.SUMMARIES_DISABLED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.SUMMARIZER_DIFFERS: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.SUMMARY_UNDER_WAY: grpc.StatusCode.ABORTED,
+    Reason.SECRET_FOUND: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.MEMORY_FILE_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.MEMORY_FILE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.RUN_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.RUN_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.LEASE_LOST: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.RUN_ENDED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.RUN_NOT_CLAIMABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.STEP_MISMATCH: grpc.StatusCode.ABORTED,
+    Reason.TOO_MANY_RUNS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.RUN_UNFINISHED: grpc.StatusCode.FAILED_PRECONDITION,
 }
 """The status of each reason, as `error_reason.proto` documents it."""
 

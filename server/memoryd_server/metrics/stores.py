@@ -103,10 +103,13 @@ class StoreFamilies:
         self.folded = counter("memoryd_folded_messages", "Messages that committed summaries took in.")
         self.folds_under_way = gauge("memoryd_folds_under_way", "Folds that this server works on now.")
         self.expired = counter("memoryd_expired_sessions", "Sessions that this server ended, since their ttl was over.")
+        self.abandoned = counter(
+            "memoryd_abandoned_runs", "Runs that this server ended, since nobody had claimed them for 30 days."
+        )
         self.sweep_deleted = counter(
             "memoryd_sweep_deleted_rows",
             "Rows that background work deleted, by kind: messages, events, lookups, sessions (names of sessions of "
-            "which nothing is left).",
+            "which nothing is left), summaries, runs, steps, files.",
             "kind",
         )
         self.sweep_failures = counter(
@@ -145,6 +148,7 @@ class StoreMetrics(Instruments):
         self._folded = families.folded.labels(name)
         self._folds_under_way = families.folds_under_way.labels(name)
         self._expired = families.expired.labels(name)
+        self._abandoned = families.abandoned.labels(name)
         self._deleted = {
             field.name: families.sweep_deleted.labels(name, field.name) for field in dataclasses.fields(Deleted)
         }
@@ -218,6 +222,9 @@ class StoreMetrics(Instruments):
 
     def expired(self, sessions: int) -> None:
         self._expired.inc(sessions)
+
+    def abandoned(self, runs: int) -> None:
+        self._abandoned.inc(runs)
 
     def swept(self, deleted: Deleted) -> None:
         for kind, counter in self._deleted.items():

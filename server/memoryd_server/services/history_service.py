@@ -14,9 +14,9 @@ from memoryd_server.services.calls import deadline_of, runtime_of, tenant
 from memoryd_server.services.message_codec import (
     decode_messages,
     decode_time,
+    encode_appended,
     encode_message,
     encode_messages,
-    encode_time,
 )
 from memoryd_server.services.session_codec import decode_key, decode_settings, decode_update, encode_session
 from memoryd_server.services.watch_codec import encode_happening
@@ -38,9 +38,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         )
         appended = await histories.append(runtime_of(self._stores), append, deadline=deadline_of(context))
         response = pb.AppendMessagesResponse()
-        for message in appended:
-            entry = response.messages.add(id=message.id, seq=message.seq, token_count=message.tokens)
-            encode_time(message.created, entry.create_time)
+        encode_appended(appended, response.messages)
         return response
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
@@ -163,6 +161,9 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
             erased_session_count=erased.sessions,
             erased_message_count=erased.rows.messages,
             erased_lookup_count=erased.rows.lookups,
+            erased_memory_file_count=erased.rows.files,
+            erased_run_count=erased.rows.runs,
+            erased_run_step_count=erased.rows.steps,
         )
 
     async def WatchMessages(

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from memoryd.v1 import message_pb2
+from memoryd.v1 import history_service_pb2, message_pb2
 from memoryd_server.engine.content import (
     Data,
     Media,
@@ -24,6 +25,7 @@ from memoryd_server.engine.content import (
 )
 from memoryd_server.engine.errors import field_invalid, field_required
 from memoryd_server.engine.incoming import IncomingMessage
+from memoryd_server.engine.replay import Appended
 from memoryd_server.stores.records import StoredMessage
 
 _ADDED_BYTES: Final = 48
@@ -237,3 +239,14 @@ def decode_time(field: str, time: Timestamp) -> int:
     if not (-62_135_596_800 <= time.seconds <= 253_402_300_799 and 0 <= time.nanos < 1_000_000_000):
         raise field_invalid(field, "it is no valid Timestamp")
     return time.seconds * _MICROSECOND + time.nanos // 1_000
+
+
+def encode_appended(
+    appended: Sequence[Appended], into: RepeatedCompositeFieldContainer[history_service_pb2.AppendedMessage]
+) -> None:
+    """What became of appended messages."""
+    for message in appended:
+        entry = into.add(
+            id=message.id, seq=message.seq, token_count=message.tokens, memory_context_removed=message.memory_removed
+        )
+        encode_time(message.created, entry.create_time)

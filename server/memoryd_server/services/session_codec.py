@@ -95,6 +95,7 @@ def encode_session(key: SessionKey, record: Record, into: session_pb2.Session) -
     into.open_message_count = record.open_messages
     into.orphan_message_count = record.orphan_messages
     into.open_call_count = record.open_call_count
+    into.unfinished_run_count = len(record.runs)
     into.last_seq = record.last_seq
     encode_time(record.created, into.create_time)
     encode_time(record.activity, into.activity_time)

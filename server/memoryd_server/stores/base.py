@@ -27,10 +27,11 @@ Rules that hold for every method:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import astuple, dataclass, field
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from operator import add
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -38,12 +39,21 @@ from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
     Event,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Lookup,
     LookupKind,
     Record,
     Role,
+    RunHead,
+    RunState,
+    RunStatus,
     SessionKey,
+    StoredFile,
     StoredMessage,
+    StoredRun,
+    StoredStep,
     StoredSummary,
     Usability,
 )
@@ -196,6 +206,8 @@ class Due(IntEnum):
 
     PURGE = 0
     """A removed range waits for its purge: its `removed_at`."""
+    ABANDONMENT = 2
+    """An unfinished run of it was left alone: its `abandon_at`."""
     EXPIRY = 1
     """It expires: `expires_at`, or up to `limits.ACTIVITY_LAG_SECONDS` earlier, so that an index entry need not move
     with every append."""
@@ -219,6 +231,70 @@ class EventPage:
     """By number."""
 
 
+class ClaimableRun(NamedTuple):
+    """A run that can be claimed, as it was read."""
+
+    key: SessionKey
+    record: Record
+    """Of its session."""
+    run: StoredRun
+
+    @classmethod
+    def as_far_as_readable(cls, decoded: Iterable[ClaimableRun]) -> list[ClaimableRun]:
+        """Runs up to the first behind them that cannot be decoded. Raises: DecodeError for the very first."""
+        runs: list[ClaimableRun] = []
+        try:
+            for run in decoded:
+                # One by one: those in front of a damaged one are kept.
+                runs.append(run)  # noqa: PERF402
+        except msgspec.DecodeError:
+            if not runs:
+                raise
+        return runs
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs a page holds."""
+
+    tenant: str
+    agent: str
+    session_id: str | None
+    """None for the runs of all of the agent's sessions."""
+    statuses: frozenset[RunStatus]
+    """Empty for all."""
+    limit: int
+    after: str = ""
+    """The cursor of the page before; empty for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """A page of runs, the newest first by creation. An index entry whose run is gone is passed over."""
+
+    runs: Sequence[tuple[SessionKey, StoredRun]]
+    after: str
+    """The cursor of the next page; empty when this is the last. Meaningful to the store alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunName:
+    """A run of one life of a session."""
+
+    key: SessionKey
+    incarnation: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepPage:
+    """A page of a run's steps."""
+
+    steps: Sequence[StoredStep]
+    more: bool
+    """Whether `limit` or `bytes` ended the page."""
+
+
 @dataclass(frozen=True, slots=True)
 class LookupPage:
     """A page of a session's id look-ups, in an order that stays the same while they do."""
@@ -238,20 +314,37 @@ class Deleted:
     summaries: int = 0
     sessions: int = 0
     """Names of sessions of which nothing is left."""
+    runs: int = 0
+    steps: int = 0
+    files: int = 0
+    """Memory files, each with its versions."""
 
     @property
     def total(self) -> int:
         """All of them; 0 when nothing was left to delete."""
-        return self.messages + self.events + self.lookups + self.summaries + self.sessions
+        return sum(astuple(self))
 
     def __add__(self, other: Deleted) -> Deleted:
-        return Deleted(
-            self.messages + other.messages,
-            self.events + other.events,
-            self.lookups + other.lookups,
-            self.summaries + other.summaries,
-            self.sessions + other.sessions,
-        )
+        return Deleted(*map(add, astuple(self), astuple(other)))
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """The new state of a run."""
+
+    run_id: str
+    state: RunState
+    head: RunHead | None
+    """None where it stays as it is stored; given for a run that begins."""
+    is_first: bool | None = None
+    """Whether the run begins; None: at version 1. A copy of another store's run begins at any version."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the run begins. A commit is a Conflict where one of its id is stored in the same life, or is deleted
+        and has steps left. It may be one where a run that goes on is gone.
+        """
+        return self.state.version == 1 if self.is_first is None else self.is_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +358,8 @@ class Change:
     """
     record: Record | None
     """The new record. With the previous one's incarnation, its version is the previous one plus 1. With a new one, its
-    version is 1: a birth, or (where there is a previous record) a rebirth. None for a death.
+    version is 1: a birth, or (where there is a previous record) a rebirth. Either is greater in a copy of another
+    store's session (`engine.copied_versions`). None for a death.
     """
     messages: Sequence[StoredMessage] = ()
     """New messages, by seq."""
@@ -282,6 +376,10 @@ class Change:
     """New summaries. Afterwards exactly those of the new record's `summaries` are stored."""
     dropped_summaries: Sequence[int] = ()
     """Numbers of stored summaries that are no longer in the new record: their rows go with the commit."""
+    changed_runs: Sequence[RunChange] = ()
+    """Runs that begin or change, each once. The new record's `runs` hold the states of the unfinished ones."""
+    new_steps: Sequence[StoredStep] = ()
+    """New steps, by run and number."""
     staging: str = ""
     """The staging whose messages and look-ups become those of the session that this change gives birth to."""
     lookups: Sequence[Lookup] = ()
@@ -300,7 +398,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The session was not in the expected state. Nothing of the change is made."""
+    """The session was not in the expected state, or a run of it (`RunChange.begins`). Nothing of the change is made."""
 
     record: Record | None = field(default=None, compare=False)
     """The session's record as it is, from an adapter that has it at hand: it spares the next attempt a read."""
@@ -526,9 +624,9 @@ class HistoryStore(ABC):
     @abstractmethod
     async def sweep(self, now: int, limit: int) -> Deleted:
         """Deletes up to about `limit` rows that nobody can reach any more, without looking into any record: what lives
-        held (messages, events, summaries) that ended more than `limits.PURGE_DELAY_SECONDS` before `now`; stagings that
-        are due; events older than `limits.EVENT_SECONDS`; look-ups of names that have been dead for
-        `limits.LOOKUP_SECONDS`, and these names.
+        held (messages, events, summaries, runs, steps) that ended more than `limits.PURGE_DELAY_SECONDS` before `now`;
+        stagings that are due; events older than `limits.EVENT_SECONDS`; what `delete_run` began to delete; look-ups of
+        names that have been dead for `limits.LOOKUP_SECONDS`, and these names.
 
         Idempotent, and safe beside any other call. Costs O(limit).
 
@@ -538,9 +636,10 @@ class HistoryStore(ABC):
 
     @abstractmethod
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        """Deletes up to about `limit` rows of what is left of a user: messages, events, summaries and look-ups of dead
-        lives that were this user's when they ended, also where the name lives on with another user; names that are
-        dead; and the user's stagings. Living sessions are not touched.
+        """Deletes up to about `limit` rows of what is left of a user: messages, events, summaries, runs, steps and
+        look-ups of dead lives that were this user's when they ended, also where the name lives on with another user;
+        names that are dead; the user's stagings; and the user's memory files (`Tier.USER`) with their versions. Living
+        sessions are not touched.
 
         When this returns nothing, no byte of these is left in the database's tables.
 
@@ -553,6 +652,84 @@ class HistoryStore(ABC):
         """Deletes up to `limit` stored messages of a removed range. Idempotent; the record stays as it is.
 
         Returns: how many were deleted; 0 means that the range is empty.
+        Raises: StoreUnavailable.
+        """
+
+
+class RunStore(ABC):
+    """Keeps runs and their steps: rows of a session's life, which end with it. `HistoryStore.commit` changes them."""
+
+    @abstractmethod
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        """Reads a run, of one moment with the session's record.
+
+        Returns: None when there is no such session.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        """Reads a page of runs, of living sessions, newest first by `head.created`. Costs O(limit), however many runs
+        there are; with several statuses, or with a session and statuses, it may pass over others.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        """Runs of an agent's living sessions whose `state.claimable_at` is before the given time, the longest waiting
+        first. Costs O(limit), however many runs the agent has.
+
+        Raises: StoreUnavailable.
+        """
+
+    async def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        """Reads the first of the runs that `list_claimable` names, each with its session's record: as `load_run` would,
+        of one moment, and in one round trip where the database can. Index entries that tell of no such run are passed
+        over, at further cost. Costs the same however many runs there are, and decodes nothing of those behind, so that
+        damaged ones do not stand in the way.
+
+        Behind the first come the next ones, in their order and at most `limit` in all, as far as that takes no further
+        round trip: those in front of one that is damaged or that an entry told of wrongly; none, where each takes one.
+
+        A store that finds the runs before it reads them may answer some that have been claimed or have ended in
+        between.
+
+        Returns: nothing when there is none to claim.
+        Raises: StoreUnavailable.
+        """
+        while names := await self.list_claimable(tenant, agent, before, 1):
+            (name,) = names
+            loaded = await self.load_run(name.key, name.run_id)
+            if loaded is not None and loaded[1] is not None:
+                return [ClaimableRun(name.key, loaded[0], loaded[1])]
+        return []
+
+    @abstractmethod
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, bytes: int
+    ) -> StepPage | None:
+        """Reads the steps of a run whose number is greater than `after`, by number: at most `limit` of them, and of
+        their payloads at most so many bytes together, but always one step. Reads no payload beyond that plus one.
+
+        Returns: None when there is no such session, it has another incarnation, or it has no such run.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_ended_runs(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        """Runs of an agent's living sessions that ended before the given time, the longest ended first. Decodes neither
+        records nor runs, so that a damaged one does not stand in the way of the others. Costs O(limit).
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        """Deletes a run that has ended, with its steps: no read answers it from the first call on, and each call
+        deletes up to `limit` rows. What a caller leaves behind half way, `sweep` deletes. Idempotent.
+
+        Returns: how many rows were deleted; 0 when nothing of it was left, or it has not ended.
         Raises: StoreUnavailable.
         """
 
@@ -585,6 +762,81 @@ class AgentStore(ABC):
         """
 
 
+class FileStore(ABC):
+    """Keeps memory files. A change of a file is a compare-and-set on it."""
+
+    @abstractmethod
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        """Reads memory files, each as it is at a moment of its own, in one round trip where the database can.
+
+        Returns: those that are there, in the order of `keys`; the keys are different ones.
+        Raises: StoreUnavailable.
+        """
+
+    async def confirm_file(self, key: FileKey) -> None:  # noqa: B027
+        """Returns once the file is as durable as an answered change, however it came to be as it was last loaded: what
+        rests on a load and changes nothing is answered only then. Does nothing where a load tells durable changes
+        alone.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        """Stores a new version of a file, if the file is at the expected incarnation and version; None when there must
+        be none. `file` has the expected incarnation and a greater version; or a new incarnation, and any version from
+        1, where none is expected.
+
+        The version before stays, but of the file's versions only the newest `limits.MAX_FILE_VERSIONS` do. When it
+        returns True, the change is durable as far as the store is, and `list_file_owners` and `list_file_tenants` tell
+        the owner.
+
+        Returns: False, and nothing is changed, when the file is another.
+        Raises: StoreUnavailable: the change was made whole or not at all, unknown which.
+        """
+
+    @abstractmethod
+    async def delete_file(self, key: FileKey, expected: Version) -> bool:
+        """Deletes a file with all its versions, if it is at the expected incarnation and version: no byte of it is left
+        in the database's tables.
+
+        Returns: False, and nothing is changed, when the file is another or there is none.
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_files(self, owner: FileOwner, before: str, limit: int) -> Sequence[tuple[str, FileVersion]]:
+        """The names and newest versions of an owner's files, from the last name to the first in the order of their
+        UTF-8 bytes: `MEMORY.md`, then the newest logs. Begins before `before`; at the last when it is empty. Reads no
+        content. Costs O(limit). Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_file_versions(self, key: FileKey) -> Sequence[FileVersion]:
+        """The versions of a file that are stored, its current one among them, newest first: at most
+        `limits.MAX_FILE_VERSIONS`. Empty when there is no such file. Reads no content. Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def load_file_version(self, key: FileKey, version: int) -> StoredFile | None:
+        """Reads one version of a file, the current one or an earlier one; None when it is not stored.
+
+        Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_file_owners(self, tenant: str, after: FileOwner | None, limit: int) -> Sequence[FileOwner]:
+        """The owners of a tenant that have files, behind `after`, by tier and the UTF-8 bytes of the id. For upkeep: it
+        may cost O(files of the tenant). Raises: StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def list_file_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """The tenants that have files and whose name is greater than `after`, in the order of their UTF-8 bytes. For
+        upkeep: it may cost O(files). Raises: StoreUnavailable.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
     """A store's connections to its database, at this moment."""
@@ -605,7 +857,7 @@ class Pooled(Protocol):
         """Reads counters and nothing else. May be called from any thread, after `open`."""
 
 
-class Store(HistoryStore, AgentStore):
+class Store(HistoryStore, RunStore, AgentStore, FileStore):
     """A database that memoryd keeps its data in."""
 
     @abstractmethod
@@ -663,6 +915,10 @@ __all__ = [
     "Entry",
     "Event",
     "EventPage",
+    "FileKey",
+    "FileOwner",
+    "FileStore",
+    "FileVersion",
     "HistoryStore",
     "Known",
     "Loaded",
@@ -687,6 +943,7 @@ __all__ = [
     "StoreInfo",
     "StoreMisconfigured",
     "StoreUnavailable",
+    "StoredFile",
     "StoredMessage",
     "StoredSummary",
     "Tail",

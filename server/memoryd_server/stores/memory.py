@@ -19,6 +19,7 @@ from sortedcontainers import SortedDict, SortedList
 from memoryd_server import limits
 from memoryd_server.stores.base import (
     Change,
+    ClaimableRun,
     Committed,
     Conflict,
     Deleted,
@@ -32,9 +33,14 @@ from memoryd_server.stores.base import (
     MessagePage,
     MessageQuery,
     Outcome,
+    RunChange,
+    RunName,
+    RunPage,
+    RunQuery,
     SessionPage,
     SessionQuery,
     StagingLost,
+    StepPage,
     Store,
     StoreCapability,
     StoreInfo,
@@ -44,6 +50,8 @@ from memoryd_server.stores.base import (
 )
 from memoryd_server.stores.chains import apply_chains
 from memoryd_server.stores.cursor import Cursor
+from memoryd_server.stores.memory_files import InMemoryFiles
+from memoryd_server.stores.memory_runs import RunLists, Runs, spell
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
@@ -53,6 +61,8 @@ from memoryd_server.stores.records import (
     Record,
     SessionKey,
     StoredMessage,
+    StoredRun,
+    StoredStep,
     StoredSummary,
     Usability,
 )
@@ -89,6 +99,7 @@ class _Life:
     """The messages of each usability in reading order."""
     events: SortedDict[int, Event] = field(default_factory=SortedDict)
     summaries: dict[int, StoredSummary] = field(default_factory=dict)
+    runs: Runs = field(default_factory=Runs)
     lookups: Lookups = field(default_factory=SortedDict)
     """Those that began in this life."""
 
@@ -188,10 +199,11 @@ class _Staging:
     lookups: Lookups = field(default_factory=SortedDict)
 
 
-class InMemoryStore(Store):
+class InMemoryStore(InMemoryFiles, Store):
     """Keeps everything in the process; gone when that ends. A method awaits nothing, so that each is atomic."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._sessions: dict[SessionKey, _Session] = {}
         self._keys: dict[int, SessionKey] = {}
         self._lists: defaultdict[tuple[str, ...], SortedList[Cursor]] = defaultdict(SortedList)
@@ -200,6 +212,7 @@ class InMemoryStore(Store):
         """As `_due`, for each agent: the sessions whose next summary is left to a client."""
         self._events: SortedList[tuple[int, SessionKey, int]] = SortedList()
         """Time, session and number of the events of living sessions."""
+        self._runs = RunLists()
         self._buried: set[SessionKey] = set()
         """Names with dead lives."""
         self._stagings: dict[str, _Staging] = {}
@@ -369,6 +382,8 @@ class InMemoryStore(Store):
         if session is None:
             session = self._name(change.key)
         if living is not None and living.record.incarnation == change.record.incarnation:
+            if any(map(living.runs.begins_again, change.changed_runs)):
+                return Conflict()
             self._update(change.key, session, living, change.record)
         else:
             self._die(change.key, session)
@@ -387,8 +402,19 @@ class InMemoryStore(Store):
         living.summaries.update((summary.number, summary) for summary in change.new_summaries)
         for number in change.dropped_summaries:
             living.summaries.pop(number, None)
+        for run in change.changed_runs:
+            self._change_run(change.key, living.runs, run)
+        for step in change.new_steps:
+            living.runs.steps[step.run_id][step.number] = step
         living.lookups.update(((lookup.kind, lookup.id), lookup) for lookup in change.lookups)
         return Committed()
+
+    def _change_run(self, key: SessionKey, runs: Runs, change: RunChange) -> None:
+        before = runs.runs.get(change.run_id)
+        if before is not None:
+            self._runs.remove(key, before)
+        run = runs.runs[change.run_id] = runs.changed(change)
+        self._runs.add(key, run)
 
     def _name(self, key: SessionKey) -> _Session:
         self._last_number += 1
@@ -413,6 +439,8 @@ class InMemoryStore(Store):
         self._delist(key, session, life)
         for event in life.events.values():
             self._events.remove((event.created, key, event.number))
+        for run in life.runs.runs.values():
+            self._runs.remove(key, run)
         session.living, session.ended = None, _now()
         session.dead.append(_DeadLife(life, life.record.user_id, session.ended))
         self._buried.add(key)
@@ -512,10 +540,20 @@ class InMemoryStore(Store):
                     deleted += _emptied(dead.life, limit - deleted.total)
             if session.living is None and session.ended < now - limits.LOOKUP_SECONDS * _SECOND:
                 deleted += self._forget(key, session, session.dead, limit - deleted.total)
+        deleted += self._sweep_runs(limit - deleted.total)
+        return deleted
+
+    def _sweep_runs(self, limit: int) -> Deleted:
+        """Deletes what callers left of runs."""
+        deleted = Deleted()
+        for session in self._sessions.values():
+            runs = session.living.runs if session.living else Runs()
+            for run_id in list(runs.leaving):
+                deleted += Deleted(steps=runs.shorten(run_id, limit - deleted.total))
         return deleted
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        deleted = Deleted()
+        deleted = Deleted(files=self.erase_files(tenant, user_id, limit))
         for name, staging in list(self._stagings.items()):
             if (staging.tenant, staging.user_id) == (tenant, user_id):
                 # At once, so that nobody adds to it any more.
@@ -534,7 +572,7 @@ class InMemoryStore(Store):
         for ended in list(dead):
             life = ended.life
             deleted += _emptied(life, limit - deleted.total)
-            if not (life.messages or life.events or life.summaries):
+            if not (life.messages or life.events or life.summaries or life.runs.rows):
                 deleted += Deleted(lookups=_shorten(life.lookups, limit - deleted.total))
                 if not life.lookups:
                     session.dead.remove(ended)
@@ -544,6 +582,85 @@ class InMemoryStore(Store):
                 del self._sessions[key], self._keys[session.number]
                 deleted += Deleted(sessions=1)
         return deleted
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        life = self._living(key)
+        return None if life is None else (life.record, life.runs.runs.get(run_id))
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        found: list[tuple[SessionKey, StoredRun]] = []
+        place = None
+        for candidate in self._runs.newest(query):
+            _, session_id, run_id = candidate
+            key = SessionKey(query.tenant, query.agent, session_id)
+            run = self._run(key, run_id)
+            if not query.statuses or run.state.status in query.statuses:
+                if len(found) == query.limit:
+                    assert place is not None
+                    return RunPage(found, spell(place))
+                found.append((key, run))
+                place = candidate
+        return RunPage(found, "")
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return self._run_names("claimable", tenant, agent, before, limit)
+
+    async def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        found = []
+        for name in await self.list_claimable(tenant, agent, before, limit):
+            loaded = await self.load_run(name.key, name.run_id)
+            if loaded is None or loaded[1] is None:
+                break
+            found.append(ClaimableRun(name.key, loaded[0], loaded[1]))
+        return found
+
+    async def list_ended_runs(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return self._run_names("ended", tenant, agent, before, limit)
+
+    def _run_names(self, kind: str, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        names = []
+        for _, session_id, run_id in self._runs.until(kind, tenant, agent, before, limit):
+            key = SessionKey(tenant, agent, session_id)
+            life = self._living(key)
+            assert life is not None
+            names.append(RunName(key, life.record.incarnation, run_id))
+        return names
+
+    def _run(self, key: SessionKey, run_id: str) -> StoredRun:
+        life = self._living(key)
+        assert life is not None
+        return life.runs.runs[run_id]
+
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, bytes: int
+    ) -> StepPage | None:
+        life = self._living(key)
+        if life is None or life.record.incarnation != incarnation or run_id not in life.runs.runs:
+            return None
+        steps = life.runs.steps.get(run_id, SortedDict())
+        page: list[StoredStep] = []
+        left = bytes
+        for number in steps.irange(after, None, (False, True)):
+            step = steps[number]
+            left -= len(step.payload)
+            if len(page) == limit or (page and left < 0):
+                return StepPage(page, more=True)
+            page.append(step)
+        return StepPage(page, more=False)
+
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        life = self._living(name.key)
+        if life is None or life.record.incarnation != name.incarnation:
+            return 0
+        run = life.runs.runs.get(name.run_id)
+        if run is not None:
+            if not run.state.ended:
+                return 0
+            self._runs.remove(name.key, run)
+            del life.runs.runs[name.run_id]
+            life.runs.leaving.add(name.run_id)
+            return 1 + life.runs.shorten(name.run_id, limit - 1)
+        return life.runs.shorten(name.run_id, limit)
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         return self._agents.get(tenant, _NO_AGENTS).get(agent)
@@ -577,11 +694,12 @@ def _shorten(rows: MutableMapping[Any, Any], limit: int) -> int:
 
 
 def _emptied(life: _Life, limit: int) -> Deleted:
-    """Deletes up to `limit` messages, events and summaries of a life that ended."""
+    """Deletes up to `limit` messages, events, summaries, runs and steps of a life that ended."""
     messages = _shorten(life.messages, limit)
     events = _shorten(life.events, limit - messages)
     summaries = _shorten(life.summaries, limit - messages - events)
-    return Deleted(messages=messages, events=events, summaries=summaries)
+    runs, steps = life.runs.shorten_all(limit - messages - events - summaries)
+    return Deleted(messages=messages, events=events, summaries=summaries, runs=runs, steps=steps)
 
 
 def _matches(message: StoredMessage, query: MessageQuery) -> bool:
@@ -603,7 +721,7 @@ class _Listed(NamedTuple):
 
 
 def _listed(record: Record) -> _Listed:
-    due = {Due.PURGE: record.purge_at, Due.EXPIRY: record.expiry_listed_at}
+    due = {Due.PURGE: record.purge_at, Due.EXPIRY: record.expiry_listed_at, Due.ABANDONMENT: record.abandon_at}
     due_at = {kind: at for kind, at in due.items() if at is not None}
     return _Listed(record.activity, record.user_id, due_at, record.fold_at)
 

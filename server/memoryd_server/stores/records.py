@@ -5,6 +5,7 @@ Times are microseconds since the Unix epoch, sizes are bytes of the encoded prot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -142,6 +143,8 @@ class OpenGroup(msgspec.Struct, frozen=True, array_like=True):
     """How many of its calls can still be answered."""
     lost: bool
     """Whether one of its calls never can be (re-armed, or beyond the limit): the group then stays open for ever."""
+    run: str = ""
+    """The token of the unfinished run that made the calls; empty for none."""
 
 
 class OpenState(msgspec.Struct, frozen=True, array_like=True):
@@ -236,6 +239,107 @@ NO_FOLDING: Final = Folding()
 """Nothing goes on. Always this object: a record that holds it is encoded without it."""
 
 
+class RunStatus(IntEnum):
+    """How a run stands; the values are those of the protocol's enum `RunStatus`."""
+
+    RUNNING = 1
+    """Somebody works on it, or did until its lease ended."""
+    INTERRUPTED = 2
+    """Anybody may take it up."""
+    AWAITING_APPROVAL = 3
+    AWAITING_BUDGET = 4
+    COMPLETED = 5
+    BLOCKED = 6
+    FAILED = 7
+    CANCELLED = 8
+    TIMEOUT = 9
+    ABANDONED = 10
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a run of this status has ended."""
+        return self >= RunStatus.COMPLETED
+
+
+class RunState(msgspec.Struct, frozen=True, array_like=True):
+    """What every step of a run may change. Of an unfinished run it is part of the session's record, so that a change of
+    the run is a compare-and-set like any other.
+    """
+
+    status: RunStatus
+    version: int
+    """Counts the changes of the run, from 1."""
+    fence: int
+    """Of its last claim; each claim's is greater than any that there was before in the session's life, so that what
+    carries an earlier one is refused, of a deleted run of the same id too (invariant 15)."""
+    steps: int
+    """How many steps it has; they are numbered from 1."""
+    updated: int
+    """When it was last changed, but for renewals of its lease."""
+    until: int = 0
+    """When its lease ends, by the store's clock; 0 where there is none."""
+    recoveries: int = 0
+    """How often it was taken up after its lease had ended."""
+    ended: int = 0
+    """When it ended; 0 for one that has not."""
+
+    @property
+    def claimable_at(self) -> int | None:
+        """From when on anybody may claim it, by the store's clock; None for one that waits for something or ended."""
+        if self.status is RunStatus.RUNNING:
+            return self.until
+        return self.updated if self.status is RunStatus.INTERRUPTED else None
+
+
+class RunLink(msgspec.Struct, frozen=True, array_like=True):
+    """What a session's record knows of one of its unfinished runs."""
+
+    token: str
+    """The run's id, or a digest of it where that is shorter."""
+    state: RunState
+
+
+class RunHead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What seldom changes of a run."""
+
+    created: int
+    holder: str = ""
+    """Who says to have claimed it last."""
+    reason: str = ""
+    """Why it has its status, as whoever set it said."""
+    metadata: str = ""
+    """The caller's text. May hold any character."""
+    claim: str = ""
+    """The request id of its last claim; empty for none."""
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """A run (design section 1)."""
+
+    id: str
+    head: RunHead
+    state: RunState
+
+
+class StoredStep(msgspec.Struct, frozen=True):
+    """A step of a run: what its worker needs to go on behind it."""
+
+    run_id: str
+    number: int
+    """From 1, without gaps."""
+    payload: bytes
+    content_type: str
+    created: int
+    fence: int = 0
+    """Of the claim under which it was committed: with it, a repeated commit is told from another worker's."""
+    status: RunStatus = RunStatus.RUNNING
+    """What its run became with it."""
+    first_seq: int = 0
+    """The first of the messages that it produced; 0 when it produced none."""
+    messages: int = 0
+    """How many messages it produced."""
+
+
 class Redaction(msgspec.Struct, frozen=True, array_like=True):
     """The trace of a message whose content was taken away on request."""
 
@@ -264,7 +368,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     activity: int
     """When it last took an append; lags by up to `limits.ACTIVITY_LAG_SECONDS`."""
     appended: int = 0
-    """When it last took an append, exactly; 0 where a server that did not keep it made the last one."""
+    """When it last took an append or a step, or a run of it ended, exactly; 0 where a server that did not keep it made
+    the last one."""
     ttl: int = 0
     """Microseconds after the last append when the session expires (invariant 18); 0 for never."""
     epoch: int = 1
@@ -311,6 +416,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     last_summary: int = 0
     """The number of the newest summary that there ever was in this life."""
     folding: Folding = NO_FOLDING
+    runs: tuple[RunLink, ...] = ()
+    """The unfinished runs, in the order of their creation; at most `limits.MAX_UNFINISHED_RUNS`."""
 
     @property
     def newest_seq(self) -> int:
@@ -319,13 +426,20 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def expires_at(self) -> int | None:
-        """When the session expires, by the store's clock; None for never."""
-        return (self.appended or self.activity) + self.ttl if self.ttl else None
+        """When the session expires, by the store's clock (invariant 18); None for never, and while a run goes on."""
+        return (self.appended or self.activity) + self.ttl if self.ttl and not self.runs else None
 
     @property
     def expiry_listed_at(self) -> int | None:
         """The time under which an index of expiries holds the session: it moves with `activity`, and may be earlier."""
-        return self.activity + self.ttl if self.ttl else None
+        return self.activity + self.ttl if self.ttl and not self.runs else None
+
+    @property
+    def abandon_at(self) -> int | None:
+        """The time under which an index holds a session for its unfinished run that was left alone for longest: when
+        that was last changed; None without unfinished runs.
+        """
+        return min(link.state.updated for link in self.runs) if self.runs else None
 
     @property
     def purge_at(self) -> int | None:
@@ -470,6 +584,16 @@ class Event(msgspec.Struct, frozen=True):
     created: int
 
 
+class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an agent's settings say beside its policy. Fields of a newer version are passed over."""
+
+    load_memory: bool = False
+    """Whether memory is rendered for the agent: it must opt in (design section 7)."""
+    run_retention: int | None = None
+    """Microseconds for which runs are kept after they ended; 0 for ever, None for as long as the server's settings
+    say."""
+
+
 class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The settings of an agent."""
 
@@ -479,12 +603,82 @@ class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """0 for an agent that has sessions but was never updated; grows by one with every change."""
     updated: int = 0
     policy: Policy = Policy()
+    settings: AgentSettings = AgentSettings()
+
+
+class Tier(IntEnum):
+    """Whose memory a file holds; the values are those of the protocol's enum `MemoryTier`."""
+
+    USER = 1
+    """A user's, for all projects."""
+    PROJECT = 2
+
+
+class FileOwner(NamedTuple):
+    """Who owns memory files. The same id in two tiers is two owners."""
+
+    tenant: str
+    tier: Tier
+    id: str
+
+
+class FileKey(NamedTuple):
+    """The name of a memory file. Keys are exact (invariant 5)."""
+
+    owner: FileOwner
+    name: str
+    """ASCII: `MEMORY.md` or `YYYY-MM-DD.md`; stores take any."""
+
+
+class FileVersion(msgspec.Struct, frozen=True, array_like=True):
+    """What is told of one version of a memory file."""
+
+    version: int
+    """From 1; grows with every change of the file."""
+    digest: str
+    """SHA-256 of the content as 64 hexadecimal digits."""
+    size: int
+    """Bytes of the content."""
+    author: str
+    """Who says to have written it; empty when nobody said."""
+    created: int
+
+
+class FileRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Remembers the first answer to a write of a memory file (AIP-155)."""
+
+    id: str
+    """A digest of the request id."""
+    digest: str
+    """A digest of what was asked for."""
+    answer: FileVersion
+    added: int
+    """Entries that the write added."""
+    created: int
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A memory file at one of its versions."""
+
+    key: FileKey
+    incarnation: str
+    """32 hexadecimal digits, new whenever a file begins: a change that was planned on an earlier file of the name does
+    not meet this one. What they are made of is for the engine (`engine.memory_writes`)."""
+    version: FileVersion
+    content: bytes
+    requests: str = ""
+    """The newest writes that brought a request id, as `encode_requests` gives them: those who read memory, most of all,
+    do not look into them. Empty where there are none, and in an earlier version."""
 
 
 _RECORD_ENCODER: Final = msgspec.json.Encoder()
 _RECORD_DECODER: Final = msgspec.json.Decoder(Record)
 _SUMMARY_DECODER: Final = msgspec.json.Decoder(StoredSummary)
 _POLICY_DECODER: Final = msgspec.json.Decoder(Policy)
+_RUN_HEAD_DECODER: Final = msgspec.json.Decoder(RunHead)
+_RUN_STATE_DECODER: Final = msgspec.json.Decoder(RunState)
+_SETTINGS_DECODER: Final = msgspec.json.Decoder(AgentSettings)
+_REQUESTS_DECODER: Final = msgspec.json.Decoder(tuple[FileRequest, ...])
 
 
 def encode_record(record: Record) -> bytes:
@@ -510,6 +704,46 @@ def encode_summary(summary: StoredSummary) -> bytes:
 def decode_summary(text: bytes | str) -> StoredSummary:
     """The inverse of `encode_summary`; fields of a newer version are passed over."""
     return _SUMMARY_DECODER.decode(text)
+
+
+def encode_settings(settings: AgentSettings) -> str:
+    """An agent's settings beside its policy, as JSON text."""
+    return _RECORD_ENCODER.encode(settings).decode()
+
+
+def decode_settings(text: bytes | str) -> AgentSettings:
+    """The inverse of `encode_settings`."""
+    return _SETTINGS_DECODER.decode(text)
+
+
+def encode_requests(requests: Sequence[FileRequest]) -> str:
+    """The form of `StoredFile.requests`, the oldest first: JSON text without a raw U+0000."""
+    return _RECORD_ENCODER.encode(requests).decode() if requests else ""
+
+
+def decode_requests(text: str) -> Sequence[FileRequest]:
+    """The inverse of `encode_requests`."""
+    return _REQUESTS_DECODER.decode(text) if text else ()
+
+
+def encode_run_head(head: RunHead) -> str:
+    """A run's head as JSON text without a raw U+0000."""
+    return _RECORD_ENCODER.encode(head).decode()
+
+
+def decode_run_head(text: bytes | str) -> RunHead:
+    """The inverse of `encode_run_head`; fields of a newer version are passed over."""
+    return _RUN_HEAD_DECODER.decode(text)
+
+
+def encode_run_state(state: RunState) -> str:
+    """A run's state as JSON text."""
+    return _RECORD_ENCODER.encode(state).decode()
+
+
+def decode_run_state(text: bytes | str) -> RunState:
+    """The inverse of `encode_run_state`; fields of a newer version are passed over."""
+    return _RUN_STATE_DECODER.decode(text)
 
 
 def encode_policy(policy: Policy) -> str:

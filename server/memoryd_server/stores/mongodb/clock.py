@@ -14,6 +14,11 @@ STEP: Final = 1_000
 """The dates of MongoDB are whole milliseconds."""
 
 
+def date_of(time: int) -> datetime:
+    """A time, in microseconds since the Unix epoch, as documents hold dates."""
+    return _EPOCH + timedelta(microseconds=time)
+
+
 class Clock:
     """Asks for the time. It is late by at most as long as the answer took, and a STEP."""
 

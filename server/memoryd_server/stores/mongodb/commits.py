@@ -2,7 +2,9 @@
 
 A warm append takes three commands: one that looks for its ids, the compare-and-set, and one that writes out what that
 carries. The ids are looked for where all is written out up to the version that the change rests on; the compare-and-set
-then succeeds on that version alone, so that none can have come between.
+then succeeds on that version alone, so that none can have come between. A step of a run waits as often, but what it
+brings is written out with a command for each collection, at once. A run that begins, ends or gets another status takes
+one more command, by which its session says that the lists of runs can be relied on again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from memoryd_server import limits
@@ -29,7 +31,18 @@ from memoryd_server.stores.mongodb.agents import Agents
 from memoryd_server.stores.mongodb.clock import Clock
 from memoryd_server.stores.mongodb.database import Database
 from memoryd_server.stores.mongodb.documents import Document, fields_of_record, lookup_of
-from memoryd_server.stores.mongodb.layout import FIRST_LIFE, HISTORY, SESSIONS, lookup_id, session_id
+from memoryd_server.stores.mongodb.layout import (
+    CARRIED_RUNS,
+    FIRST_LIFE,
+    HISTORY,
+    RUNS,
+    SESSIONS,
+    CarriedRuns,
+    Leaving,
+    lookup_id,
+    run_id_of,
+    session_id,
+)
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.openings import opening_update
 from memoryd_server.stores.mongodb.redo import parts_of
@@ -40,7 +53,11 @@ ATTEMPTS: Final = 5
 """How often a change is tried whose session others keep changing between its read and its compare-and-set."""
 
 LIGHT_BYTES: Final = 64 * 1024
-"""Of messages and summaries, in bytes: a session's document carries more than that only until it is written out."""
+"""Of messages, summaries and steps, in bytes: a session's document carries more than that only until it is written out.
+"""
+
+MOST_STEP_BYTES: Final = 2 * limits.MAX_STEP_BYTES
+"""Of the steps that one compare-and-set makes, which a document must hold however little they can be compressed."""
 
 _MICROSECONDS: Final = 1_000_000
 _log: Final = logging.getLogger(__name__)
@@ -52,7 +69,7 @@ class _Run(NamedTuple):
     """Changes of one session that one compare-and-set makes, and what comes behind them."""
 
     changes: Sequence[Change]
-    refusal: Known | None
+    refusal: Known | Conflict | None
     """Of the change behind them, which brings an id again."""
 
 
@@ -109,7 +126,8 @@ class Commits:
                     place = found.place if found else None
             else:
                 found, place = None, settled.place
-            possible = _before_known(run, await self._known(place, run))
+            known, stored = await asyncio.gather(self._known(place, run), self._stored_runs(settled, run))
+            possible = _before_known(run, known, stored)
             if not possible.changes:
                 assert possible.refusal is not None
                 return [possible.refusal]
@@ -151,6 +169,18 @@ class Commits:
         ids = [lookup_id(place.home, *name) for name in dict.fromkeys(names)]
         found = await self._database.find(HISTORY, {"home": place.home, "_id": {"$in": ids}})
         return {(each.kind, each.id): each for each in map(lookup_of, found)}
+
+    async def _stored_runs(self, settled: Settled | None, run: Sequence[Change]) -> Collection[str]:
+        """Those of the runs that begin with some changes of which something is stored in the session's life."""
+        begun = {each.run_id for change in run for each in change.changed_runs if each.begins}
+        record = run[0].record
+        if not begun or settled is None or record is None or record.incarnation != settled.incarnation:
+            return ()
+        home, life = settled.place
+        ids = [run_id_of(home, life, run_id) for run_id in begun]
+        found = await self._database.find(RUNS, {"home": home, "_id": {"$in": ids}}, fields=("run", "leaving"))
+        # What is deleted whole, and leaves nothing but its trace, makes room.
+        return {document["run"] for document in found if document.get("leaving") != Leaving.TRACE}
 
     async def _change(self, run: Sequence[Change], settled: Settled, found: Session | None) -> Committed | None:
         """Changes a living session. None when it is not in the expected state any more."""
@@ -241,11 +271,12 @@ class Commits:
         self._sessions.forget(key)
         parts = [] if record is None else parts_of(run)
         try:
-            await self._sessions.write_out(place, parts)
+            await self._sessions.write_out(key, place, parts)
             if record is not None:
                 settled = Settled(record.incarnation, record.version, place)
                 self._sessions.remember(key, settled)
-                if sum(part.size for part in parts) > LIGHT_BYTES:
+                moves_runs = redo.kind_of_carried(run) is CarriedRuns.PLACES
+                if moves_runs or sum(part.size for part in parts) > LIGHT_BYTES:
                     await self._sessions.lighten(key, settled)
             if ended:
                 await self._leftovers.settle_ended(key, place.home, ended)
@@ -254,7 +285,10 @@ class Commits:
 
 
 _DEAD: Final[Document] = dict.fromkeys(
-    ("incarnation", "epoch", "activity", "user_id", "removed_at", "expires_at", "fold_at", "record", "redo")
+    (
+        *("incarnation", "epoch", "activity", "user_id", "removed_at", "expires_at", "fold_at"),
+        *("abandon_at", "claimable_at", "record", "redo", CARRIED_RUNS),
+    )
 )
 _NOT_ENDED: Final[Document] = dict.fromkeys(("died_at", "ended_life", "ended_user", "ended_due"))
 
@@ -264,7 +298,9 @@ def _update(run: Sequence[Change], fields: Document, opening: Document) -> Docum
     record: Record | None = run[-1].record
     assert record is not None
     carried: Any = redo.encode(parts_of(run))
-    update: Document = {"$set": {**fields, **fields_of_record(record), "redo": carried}}
+    kind = redo.kind_of_carried(run)
+    carried_runs = None if kind is None else int(kind)
+    update: Document = {"$set": {**fields, **fields_of_record(record), "redo": carried, CARRIED_RUNS: carried_runs}}
     for operator, values in opening.items():
         update.setdefault(operator, {}).update(values)
     return update
@@ -273,10 +309,13 @@ def _update(run: Sequence[Change], fields: Document, opening: Document) -> Docum
 def _first_run(chain: Sequence[Change]) -> list[Change]:
     """As many changes from the first on as one compare-and-set may make: those of one life that rest on each other."""
     run = [chain[0]]
+    step_bytes = _step_bytes(chain[0])
     for change in chain[1:]:
         before = run[-1].record
+        step_bytes += _step_bytes(change)
         if (
             change.staging
+            or step_bytes > MOST_STEP_BYTES
             or before is None
             or change.record is None
             or change.expected is None
@@ -288,13 +327,21 @@ def _first_run(chain: Sequence[Change]) -> list[Change]:
     return run
 
 
-def _before_known(run: Sequence[Change], known: Mapping[LookupName, Lookup]) -> _Run:
-    """The changes that come before one which brings an id again, and that one's refusal."""
+def _step_bytes(change: Change) -> int:
+    return sum(len(step.payload) for step in change.new_steps)
+
+
+def _before_known(run: Sequence[Change], known: Mapping[LookupName, Lookup], stored_runs: Collection[str]) -> _Run:
+    """The changes that come before one which brings an id again, be it of a look-up or of a run, and that one's
+    refusal.
+    """
     seen = dict(known)
     for place, change in enumerate(run):
         names = [(lookup.kind, lookup.id) for lookup in change.lookups]
         again = [seen[name] for name in dict.fromkeys(names) if name in seen]
         if again:
             return _Run(run[:place], Known(again))
+        if any(each.begins and each.run_id in stored_runs for each in change.changed_runs):
+            return _Run(run[:place], Conflict())
         seen.update(zip(names, change.lookups, strict=True))
     return _Run(run, None)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pymongo import ASCENDING, IndexModel, ReadPreference, WriteConcern
 from pymongo.errors import BulkWriteError, DuplicateKeyError, InvalidOperation
@@ -44,6 +44,14 @@ DESCENDING: Final = -1
 
 Result = TypeVar("Result")
 Order = Sequence[tuple[str, int]]
+
+
+class Deletion(NamedTuple):
+    """What a step deleted. Others may have been at the same documents, so that few of them says nothing of the rest."""
+
+    rows: int
+    is_complete: bool
+    """Whether nothing was left behind it."""
 
 
 def create_client(location: Location, **options: Any) -> Any:
@@ -196,6 +204,16 @@ class Database:
         """Returns: how many documents were deleted."""
         result = await self.answer(lambda: self._collection(collection).delete_many(filter))
         return int(result.deleted_count)
+
+    async def delete_some(self, collection: str, filter: Document, limit: int, order: Order = ()) -> Deletion:
+        """Deletes up to `limit` documents, the first in an order."""
+        found = await self.find(collection, filter, fields=("_id",), order=order, limit=limit)
+        if not found:
+            return Deletion(0, is_complete=True)
+        named = {"_id": {"$in": [document["_id"] for document in found]}}
+        if "home" in filter:
+            named["home"] = filter["home"]
+        return Deletion(await self.delete(collection, named), is_complete=len(found) < limit)
 
     def _collection(self, name: str) -> Any:
         return self._database[self._prefix + name]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from memoryd_server import limits
 from memoryd_server.stores.base import Deleted, StagingLost
 from memoryd_server.stores.mongodb import redo
 from memoryd_server.stores.mongodb.agents import Agents
 from memoryd_server.stores.mongodb.clock import Clock
-from memoryd_server.stores.mongodb.database import Database
+from memoryd_server.stores.mongodb.database import Database, Deletion
 from memoryd_server.stores.mongodb.documents import Document
 from memoryd_server.stores.mongodb.layout import (
     EVENTS,
@@ -27,6 +27,7 @@ from memoryd_server.stores.mongodb.layout import (
     numbered_range,
     session_id,
 )
+from memoryd_server.stores.mongodb.run_deletion import RunDeletion
 from memoryd_server.stores.mongodb.summaries import Summaries
 from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
 
@@ -53,21 +54,16 @@ _NOT_ASHES: Final = [int(kind) for kind in LeftoverKind if kind is not LeftoverK
 _NOBODYS: Final[Document] = dict.fromkeys(("tenant", "user_id", "session"))
 
 
-class Deletion(NamedTuple):
-    """What a step deleted. Others may have been at the same documents, so that few of them says nothing of the rest."""
-
-    rows: int
-    is_complete: bool
-    """Whether nothing was left behind it."""
-
-
 class Leftovers:
     """Keeps and deletes them."""
 
-    def __init__(self, database: Database, agents: Agents, summaries: Summaries, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, agents: Agents, summaries: Summaries, runs: RunDeletion, clock: Clock
+    ) -> None:
         self._database = database
         self._agents = agents
         self._summaries = summaries
+        self._runs = runs
         self._clock = clock
 
     # Dead lives
@@ -165,10 +161,16 @@ class Leftovers:
         later = await self._later()
         await self._settle_all({"ended_due": {"$lte": now}})
         due = {"due": {"$lte": now}}
-        while not deleted.total and (found := await self._database.find(LEFTOVERS, due, order=_BY_DUE, limit=PAGE)):
+        while not deleted.total:
+            found = _deletable(await self._database.find(LEFTOVERS, due, order=_BY_DUE, limit=PAGE), later)
+            if not found:
+                break
             deleted += await self._delete_all(found, later, limit)
         if deleted.total < limit:
             deleted += await self._delete_old_events(now - limits.EVENT_SECONDS * _MICROSECONDS, limit - deleted.total)
+        if deleted.total < limit:
+            deleted += Deleted(steps=await self._runs.go_on(limit - deleted.total))
+        await self._runs.forget_deleted(now - limits.PURGE_DELAY_SECONDS * _MICROSECONDS, limit)
         await self._summaries.delete_dropped(now - limits.PURGE_DELAY_SECONDS * _MICROSECONDS, limit)
         old = {"died_at": {"$lt": now - limits.LOOKUP_SECONDS * _MICROSECONDS}}
         for name in await self._database.find(SESSIONS, old, fields=_IDS, limit=PAGE):
@@ -180,13 +182,10 @@ class Leftovers:
         """See `HistoryStore.erase`."""
         deleted = Deleted()
         later = await self._later()
-        now = later - limits.PURGE_DELAY_SECONDS * _MICROSECONDS
         await self._settle_all({"tenant": tenant, "ended_user": user_id})
         of_user = {"tenant": tenant, "user_id": user_id}
         while not deleted.total:
-            found = await self._database.find(LEFTOVERS, of_user, limit=PAGE)
-            # What is about to become a session's is not the erasure's; what was not made one in time is.
-            found = [each for each in found if each["kind"] != LeftoverKind.ADOPTED or each["due"] <= now]
+            found = _deletable(await self._database.find(LEFTOVERS, of_user, limit=PAGE), later)
             if not found:
                 break
             deleted += await self._delete_all(found, later, limit, forgets=True)
@@ -246,6 +245,14 @@ class Leftovers:
         if not events.is_complete:
             return deleted
         deleted += Deleted(summaries=await self._summaries.delete_of_life(home, life))
+        steps = await self._runs.delete_steps_of_life(home, life, max(1, limit - deleted.total))
+        deleted += Deleted(steps=steps.rows)
+        if not steps.is_complete:
+            return deleted
+        runs = await self._runs.delete_of_life(home, life, max(1, limit - deleted.total))
+        deleted += Deleted(runs=runs.rows)
+        if not runs.is_complete:
+            return deleted
         if kind == LeftoverKind.LIFE and not forgets:
             swept = {"kind": int(LeftoverKind.SWEPT), "due": None}
             await self._database.update(LEFTOVERS, same, {"$set": swept})
@@ -288,11 +295,7 @@ class Leftovers:
 
     async def _delete_old_events(self, before: int, limit: int) -> Deleted:
         old = {"created": {"$lt": before}}
-        found = await self._database.find(EVENTS, old, fields=_IDS, order=_BY_AGE, limit=limit)
-        if not found:
-            return Deleted()
-        ids = {"_id": {"$in": [document["_id"] for document in found]}}
-        return Deleted(events=await self._database.delete(EVENTS, ids))
+        return Deleted(events=(await self._database.delete_some(EVENTS, old, limit, _BY_AGE)).rows)
 
     async def purge(self, home: str, life: int, from_seq: int, to_seq: int, limit: int) -> int:
         """Deletes up to `limit` messages of a range. Returns: how many; 0 only when none is left in it."""
@@ -318,11 +321,15 @@ class Leftovers:
 
     async def _delete_lookups(self, home: str, life: int, limit: int) -> Deletion:
         of_life = {"home": home, "life": life, "pile": int(Pile.LOOKUP)}
-        found = await self._database.find(HISTORY, of_life, fields=_IDS, limit=limit)
-        if not found:
-            return Deletion(0, is_complete=True)
-        ids = {"home": home, "_id": {"$in": [document["_id"] for document in found]}}
-        return Deletion(await self._database.delete(HISTORY, ids), is_complete=len(found) < limit)
+        return await self._database.delete_some(HISTORY, of_life, limit)
+
+
+def _deletable(found: Sequence[Document], later: int) -> list[Document]:
+    """Those of some leftovers that nobody is about to make a session of. What was not made one in time by the store's
+    own clock, whatever time a sweep is for, is nobody's. `later`: see `Leftovers._later`.
+    """
+    now = later - limits.PURGE_DELAY_SECONDS * _MICROSECONDS
+    return [each for each in found if each["kind"] != LeftoverKind.ADOPTED or each["due"] <= now]
 
 
 def _staging(staging: str) -> Document:

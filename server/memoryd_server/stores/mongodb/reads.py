@@ -19,10 +19,12 @@ from memoryd_server.stores.base import (
 from memoryd_server.stores.mongodb.database import DESCENDING, Database
 from memoryd_server.stores.mongodb.documents import (
     ENTRY_FIELDS,
+    KEY_FIELDS,
     UNDOABLE_ENTRY_FIELDS,
     Document,
     entry_of,
     event_of,
+    key_of,
     lookup_of,
     message_of,
 )
@@ -30,6 +32,7 @@ from memoryd_server.stores.mongodb.layout import (
     EVENTS,
     HISTORY,
     SESSIONS,
+    behind,
     lookup_id,
     lookup_range,
     numbered_range,
@@ -51,7 +54,7 @@ from memoryd_server.stores.records import (
 from memoryd_server.stores.walk import take_page, visibility, visible_segments
 
 _CHANGING: Final = "The session changed again and again while it was read. Repeat the call."
-_KEY_FIELDS: Final = ("tenant", "agent", "session_id")
+_DUE_AT: Final = {Due.PURGE: "removed_at", Due.ABANDONMENT: "abandon_at", Due.EXPIRY: "expires_at"}
 _BY_ID: Final = (("_id", 1),)
 _BY_NUMBER: Final = (("number", 1),)
 _BY_SEQ: Final = (("seq", 1),)
@@ -186,21 +189,20 @@ class Reads:
             wanted["agent"] = query.agent
         if query.after:
             activity, _, home = query.after.partition(".")
-            wanted["activity"] = {"$lte": int(activity)}
-            wanted["$or"] = [{"activity": {"$lt": int(activity)}}, {"home": {"$lt": home}}]
+            wanted |= behind("activity", int(activity), "home", home, backwards=True)
         else:
             wanted["activity"] = {"$gte": 0}
-        fields = (*_KEY_FIELDS, "activity", "home", "record")
+        fields = (*KEY_FIELDS, "activity", "home", "record")
         found = await self._database.find(SESSIONS, wanted, fields=fields, order=_NEWEST_FIRST, limit=query.limit + 1)
         page = found[: query.limit]
         return SessionPage(
-            sessions=[(_key_of(document), decode_record(document["record"])) for document in page],
+            sessions=[(key_of(document), decode_record(document["record"])) for document in page],
             after=f"{page[-1]['activity']}.{page[-1]['home']}" if len(found) > len(page) else "",
         )
 
     async def list_due(self, due: Due, before: int, limit: int, after: str) -> DuePage:
         """See `HistoryStore.list_due`."""
-        return await self._list_at({}, "removed_at" if due is Due.PURGE else "expires_at", before, limit, after)
+        return await self._list_at({}, _DUE_AT[due], before, limit, after)
 
     async def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str) -> DuePage:
         """See `HistoryStore.list_folds`."""
@@ -211,14 +213,14 @@ class Reads:
         wanted: Document = {**of, at: {"$lt": before}}
         if after:
             time, _, home = after.partition(".")
-            wanted[at] = {"$lt": before, "$gte": int(time)}
-            wanted["$or"] = [{at: {"$gt": int(time)}}, {"home": {"$gt": home}}]
+            wanted |= behind(at, int(time), "home", home)
+            wanted[at]["$lt"] = before
         found = await self._database.find(
-            SESSIONS, wanted, fields=(*_KEY_FIELDS, at, "home"), order=((at, 1), ("home", 1)), limit=limit + 1
+            SESSIONS, wanted, fields=(*KEY_FIELDS, at, "home"), order=((at, 1), ("home", 1)), limit=limit + 1
         )
         page = found[:limit]
         return DuePage(
-            keys=list(map(_key_of, page)),
+            keys=list(map(key_of, page)),
             after=f"{page[-1][at]}.{page[-1]['home']}" if len(found) > len(page) else "",
         )
 
@@ -268,7 +270,3 @@ class Reads:
         found = await self._database.find(HISTORY, filter, fields=fields, order=order, limit=limit)
         check_stamps(session, found)
         return found
-
-
-def _key_of(document: Document) -> SessionKey:
-    return SessionKey(*(document[name] for name in _KEY_FIELDS))

@@ -13,6 +13,9 @@ changes nothing that came later.
   of the record. A later redaction or turn has stamped them with its own, and what was inserted later bears the version
   that brought it.
 - What a dropped summary leaves, without its text, keeps its place from being taken again.
+- A run's document bears the stamp of the version that last changed it, as do the steps, each of which one version
+  brought. What a deleted run leaves bears that of the session at that time: what is older does not bring it back, and a
+  run that begins later takes its place.
 - Each names its documents by the session's home and life, which are never used again: after a death it cannot reach
   the next life, and after an erasure not the name's next home.
 - What was deleted meanwhile it could bring back. So a server stops `HELP_SECONDS` after it has read a redo, in which
@@ -24,24 +27,39 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from bson import Binary
 from pymongo import UpdateMany, UpdateOne
 
-from memoryd_server.stores.base import Change
+from memoryd_server.stores.base import Change, RunChange
 from memoryd_server.stores.mongodb.documents import (
     DROPPED_AT,
     Document,
     document_of_event,
     document_of_lookup,
     document_of_message,
+    document_of_run,
+    document_of_step,
     document_of_summary,
+    fields_of_run_head,
+    fields_of_run_state,
     replacement_of,
 )
-from memoryd_server.stores.mongodb.layout import Pile, numbered_id
-from memoryd_server.stores.records import Event, Lookup, StoredMessage, encode_summary
+from memoryd_server.stores.mongodb.layout import CarriedRuns, Pile, numbered_id, run_id_of
+from memoryd_server.stores.records import (
+    Event,
+    Lookup,
+    Record,
+    RunHead,
+    RunState,
+    RunStatus,
+    SessionKey,
+    StoredMessage,
+    StoredStep,
+    encode_summary,
+)
 from memoryd_server.stores.walk import Segment, visible_segments
 
 HELP_SECONDS: Final = 30.0
@@ -73,6 +91,8 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     new_summaries: tuple[tuple[int, str], ...] = ()
     """Their numbers, and they as JSON texts."""
     dropped_summaries: tuple[int, ...] = ()
+    changed_runs: tuple[RunChange, ...] = ()
+    new_steps: tuple[StoredStep, ...] = ()
 
     @property
     def changes_messages(self) -> bool:
@@ -81,8 +101,12 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """About how large it is, by what may be large in it: messages, in bytes, and texts of summaries."""
-        return sum(message.size for message in self.messages) + sum(len(text) for _, text in self.new_summaries)
+        """About how large it is, in bytes, by what may be large in it: messages, texts of summaries, and steps."""
+        return (
+            sum(message.size for message in self.messages)
+            + sum(len(text) for _, text in self.new_summaries)
+            + sum(len(step.payload) for step in self.new_steps)
+        )
 
 
 Parts = tuple[Part, ...]
@@ -118,6 +142,8 @@ def _part_of(change: Change, dropped: Collection[int]) -> Part:
             if summary.number not in dropped
         ),
         dropped_summaries=tuple(change.dropped_summaries),
+        changed_runs=tuple(change.changed_runs),
+        new_steps=tuple(change.new_steps),
     )
 
 
@@ -147,6 +173,8 @@ def _brings_something(part: Part) -> bool:
         or part.events
         or part.new_summaries
         or part.dropped_summaries
+        or part.changed_runs
+        or part.new_steps
     )
 
 
@@ -184,6 +212,74 @@ def summary_updates(home: str, life: int, parts: Sequence[Part]) -> list[Any]:
         *insertions(new),
         *(_drop(home, life, number) for part in parts for number in part.dropped_summaries),
     ]
+
+
+class CarriedRun(NamedTuple):
+    """What parts bring of a run, taken together."""
+
+    version: int
+    """Of the record that they made last of those that changed the run."""
+    born: int | None
+    """The one that began it; None where it was there before."""
+    head: RunHead | None
+    """None where it stays as it is stored."""
+    state: RunState
+
+
+def carried_runs(parts: Sequence[Part]) -> dict[str, CarriedRun]:
+    """What parts bring of runs, by their ids."""
+    runs: dict[str, CarriedRun] = {}
+    for part in parts:
+        for change in part.changed_runs:
+            before = runs.get(change.run_id)
+            born = part.version if change.begins else before and before.born
+            runs[change.run_id] = CarriedRun(part.version, born, change.head or (before and before.head), change.state)
+    return runs
+
+
+def kind_of_carried(changes: Sequence[Change]) -> CarriedRuns | None:
+    """What changes of a life bring of runs that one compare-and-set makes."""
+    if not any(change.changed_runs for change in changes):
+        return None
+    return CarriedRuns.PLACES if any(map(_moves_runs, changes)) else CarriedRuns.STATES
+
+
+def _moves_runs(change: Change) -> bool:
+    """Whether it changes which runs the agent's lists hold, or which status they have there."""
+    return any(run.begins or run.state.status.is_final for run in change.changed_runs) or (
+        bool(change.changed_runs) and _statuses(change.previous) != _statuses(change.record)
+    )
+
+
+def _statuses(record: Record | None) -> dict[str, RunStatus]:
+    return {link.token: link.state.status for link in record.runs} if record else {}
+
+
+def run_updates(key: SessionKey, home: str, life: int, parts: Sequence[Part]) -> list[Any]:
+    """What inserts runs and changes them."""
+    return [
+        operation for run_id, run in carried_runs(parts).items() for operation in _of_run(key, home, life, run_id, run)
+    ]
+
+
+def _of_run(key: SessionKey, home: str, life: int, run_id: str, run: CarriedRun) -> Iterator[Any]:
+    id_ = run_id_of(home, life, run_id)
+    older = {"_id": id_, "home": home, "written": {"$lt": run.version}}
+    if run.born is None:
+        head = fields_of_run_head(run.head) if run.head else {}
+        state = fields_of_run_state(id_, run.state, run.version)
+        yield UpdateOne({**older, "leaving": None}, {"$set": {**head, **state}})
+        return
+    assert run.head is not None
+    document = document_of_run(key, home, life, run_id, run.head, run.state, run.born, run.version)
+    # First: what a deleted run left may go in between.
+    yield UpdateOne(older, {"$set": {k: v for k, v in document.items() if k not in ("_id", "home")}})
+    yield from insertions([document])
+
+
+def step_documents(home: str, life: int, parts: Sequence[Part]) -> list[Document]:
+    """The documents of the collection `steps`."""
+    return [document_of_step(home, life, step, part.version) for part in parts for step in part.new_steps]
 
 
 def _drop(home: str, life: int, number: int) -> UpdateOne:

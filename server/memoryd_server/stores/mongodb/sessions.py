@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from memoryd_server.stores.base import StoreUnavailable
 from memoryd_server.stores.mongodb import redo
-from memoryd_server.stores.mongodb.database import Database
-from memoryd_server.stores.mongodb.documents import Document
-from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, SESSIONS, SUMMARIES, session_id
+from memoryd_server.stores.mongodb.database import Database, Order
+from memoryd_server.stores.mongodb.documents import KEY_FIELDS, Document, key_of
+from memoryd_server.stores.mongodb.layout import (
+    CARRIED_RUNS,
+    EVENTS,
+    HISTORY,
+    RUNS,
+    SESSIONS,
+    STEPS,
+    SUMMARIES,
+    CarriedRuns,
+    session_id,
+)
 from memoryd_server.stores.mongodb.openings import OPENING
-from memoryd_server.stores.mongodb.redo import HELP_SECONDS, Part
+from memoryd_server.stores.mongodb.redo import HELP_SECONDS, CarriedRun, Part
 from memoryd_server.stores.records import Record, SessionKey, decode_record
 
 REMEMBERED: Final = 8_192
@@ -27,7 +38,12 @@ FEW_DOCUMENTS: Final = 16
 MOST_UPDATES: Final = 32
 """So many are carried out with one command, which must end in time."""
 
+PAGE: Final = 50
+"""Sessions that are written out together."""
+
 _FIELDS: Final = ("home", "life", "incarnation", "version", "epoch", "record", "redo", "ended_life")
+_OUTLINE_FIELDS: Final = (*KEY_FIELDS, "home", "life", "incarnation", "version", CARRIED_RUNS)
+_BY_HOME: Final = (("home", 1),)
 _TOO_LATE: Final = "The database was too slow for a change of this session to be completed. Repeat the call."
 
 
@@ -69,6 +85,21 @@ class Session:
     def record(self) -> Record:
         return decode_record(self.text)
 
+    @property
+    def settled(self) -> Settled:
+        """Its version, once that is all written out."""
+        return Settled(self.incarnation, self.version, self.place)
+
+
+class Outline(NamedTuple):
+    """What lists of runs know of a living session."""
+
+    key: SessionKey
+    incarnation: str
+    place: Place
+    carries_runs: bool
+    """Whether its document carries runs that may not be written out."""
+
 
 @dataclass(frozen=True)
 class DeadName:
@@ -100,6 +131,49 @@ class Sessions:
         if document["incarnation"] is None:
             return DeadName(key, _place_of(document))
         return self._living(key, document)
+
+    async def outlines(self, filter: Document, order: Order = (), limit: int = 0) -> list[tuple[Document, Outline]]:
+        """Those of some documents, which hold the fields of the order besides, that are of living sessions."""
+        fields = (*_OUTLINE_FIELDS, *(name for name, _ in order))
+        found = await self._database.find(SESSIONS, filter, fields=fields, order=order, limit=limit)
+        outlined = [(document, self._outline(document)) for document in found]
+        return [(document, outline) for document, outline in outlined if outline is not None]
+
+    async def carried_runs(self, outlines: Iterable[Outline]) -> dict[Place, dict[str, CarriedRun]]:
+        """What living sessions carry of runs, by their ids. Takes a command when some of them carry any."""
+        ids = [session_id(outline.key) for outline in outlines if outline.carries_runs]
+        if not ids:
+            return {}
+        fields = (*KEY_FIELDS, *_FIELDS)
+        found = await self._database.find(SESSIONS, {"_id": {"$in": ids}}, fields=fields)
+        living = [self._living(key_of(document), document) for document in found if document["incarnation"]]
+        return {session.place: redo.carried_runs(session.pending) for session in living}
+
+    async def enlist_runs(self, tenant: str, agent: str) -> None:
+        """Writes out what sessions of an agent carry that moves runs between lists. There is little of it: what servers
+        are about to write out themselves, or were when they ended.
+        """
+        of_agent: Document = {"tenant": tenant, "agent": agent, CARRIED_RUNS: int(CarriedRuns.PLACES)}
+        fields = (*KEY_FIELDS, *_FIELDS)
+        home = ""
+        while True:
+            behind = {**of_agent, "home": {"$gt": home}}
+            found = await self._database.find(SESSIONS, behind, fields=fields, order=_BY_HOME, limit=PAGE)
+            sessions = [self._living(key_of(document), document) for document in found]
+            await asyncio.gather(*map(self._settle_and_lighten, sessions))
+            if len(found) < PAGE:
+                return
+            home = found[-1]["home"]
+
+    async def _settle_and_lighten(self, session: Session) -> None:
+        await self.settle(session)
+        await self.lighten(session.key, session.settled)
+
+    async def is_alive(self, session: Session) -> bool:
+        """Whether the session's life goes on."""
+        same = {"_id": session_id(session.key)}
+        document = await self._database.find_one(SESSIONS, same, fields=("incarnation",))
+        return document is not None and document["incarnation"] == session.incarnation
 
     async def has_kept(self, session: Session) -> bool:
         """Whether nothing has been taken away from the session since it was read. What has been added to it, or turned
@@ -136,17 +210,34 @@ class Sessions:
         if session.pending:
             if time.monotonic() - session.read_at > HELP_SECONDS:
                 raise StoreUnavailable(_TOO_LATE)
-            await self.write_out(session.place, session.pending)
-        self.remember(session.key, Settled(session.incarnation, session.version, session.place))
+            await self.write_out(session.key, session.place, session.pending)
+        self.remember(session.key, session.settled)
         return replace(session, pending=())
 
-    async def lighten(self, key: SessionKey, settled: Settled) -> None:
-        """Takes what is written out away from the session's document, so that nobody reads it along any more."""
-        same = {"_id": session_id(key), "incarnation": settled.incarnation, "version": settled.version}
-        await self._database.update(SESSIONS, same, {"$set": {"redo": None}})
+    async def lighten(self, key: SessionKey, settled: Settled) -> bool:
+        """Takes what is written out away from the session's document, so that nobody reads it along any more.
 
-    async def write_out(self, place: Place, parts: Sequence[Part]) -> None:
-        """Writes out the redo of a life; see `redo`."""
+        Returns: False when the session has changed meanwhile.
+        """
+        same = {"_id": session_id(key), "incarnation": settled.incarnation, "version": settled.version}
+        return bool(await self._database.update(SESSIONS, same, {"$set": {"redo": None, CARRIED_RUNS: None}}))
+
+    async def write_out(self, key: SessionKey, place: Place, parts: Sequence[Part]) -> None:
+        """Writes out the redo of a life; see `redo`. What goes to several collections is written at once."""
+        ways = [self._write_history(place, parts)]
+        if events := redo.event_documents(*place, parts):
+            ways.append(self._database.add(EVENTS, events))
+        if summaries := redo.summary_updates(*place, parts):
+            ways.append(self._write(SUMMARIES, summaries))
+        if runs := redo.run_updates(key, *place, parts):
+            ways.append(self._write(RUNS, runs))
+        if steps := redo.step_documents(*place, parts):
+            ways.append(self._database.add(STEPS, steps))
+        for failure in await asyncio.gather(*ways, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def _write_history(self, place: Place, parts: Sequence[Part]) -> None:
         documents = redo.history_documents(*place, parts)
         updates = redo.history_updates(*place, parts)
         if updates and len(documents) <= FEW_DOCUMENTS:
@@ -154,26 +245,31 @@ class Sessions:
         elif documents:
             await self._database.add(HISTORY, documents)
         await self._write(HISTORY, updates)
-        if events := redo.event_documents(*place, parts):
-            await self._database.add(EVENTS, events)
-        await self._write(SUMMARIES, redo.summary_updates(*place, parts))
 
     async def _write(self, collection: str, updates: Sequence[Any]) -> None:
         for start in range(0, len(updates), MOST_UPDATES):
             await self._database.write(collection, updates[start : start + MOST_UPDATES])
 
+    def _outline(self, document: Document) -> Outline | None:
+        key, incarnation, place = key_of(document), document["incarnation"], _place_of(document)
+        if incarnation is None:
+            return None
+        carries_runs = document.get(CARRIED_RUNS) is not None and not self._is_settled(key, document)
+        return Outline(key, incarnation, place, carries_runs)
+
+    def _is_settled(self, key: SessionKey, document: Document) -> bool:
+        version = Settled(document["incarnation"], document["version"], _place_of(document))
+        return self._settled.get(key) == version
+
     def _living(self, key: SessionKey, document: Document) -> Session:
-        incarnation, version = document["incarnation"], document["version"]
-        place = _place_of(document)
-        is_settled = self._settled.get(key) == Settled(incarnation, version, place)
         return Session(
             key=key,
-            incarnation=incarnation,
-            version=version,
+            incarnation=document["incarnation"],
+            version=document["version"],
             epoch=document["epoch"],
-            place=place,
+            place=_place_of(document),
             text=document["record"],
-            pending=() if is_settled else redo.decode(document["redo"]),
+            pending=() if self._is_settled(key, document) else redo.decode(document["redo"]),
             tells_of_another=document["ended_life"] is not None,
             opening=document.get(OPENING),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from memoryd_server import limits
 from memoryd_server.stores.base import (
     Change,
     CommitLimits,
@@ -18,40 +19,56 @@ from memoryd_server.stores.base import (
     MessageQuery,
     Outcome,
     PoolStatus,
+    RunName,
+    RunPage,
+    RunQuery,
     SessionPage,
     SessionQuery,
+    StepPage,
     Store,
     StoreCapability,
     StoreInfo,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
+    Version,
 )
 from memoryd_server.stores.mongodb.agents import Agents
 from memoryd_server.stores.mongodb.clock import STEP, Clock
 from memoryd_server.stores.mongodb.commits import Commits
 from memoryd_server.stores.mongodb.database import CONNECTIONS, Database
 from memoryd_server.stores.mongodb.errors import unopenable
+from memoryd_server.stores.mongodb.files import Files
 from memoryd_server.stores.mongodb.leftovers import Leftovers
 from memoryd_server.stores.mongodb.loads import Loads
 from memoryd_server.stores.mongodb.location import Location
 from memoryd_server.stores.mongodb.meta import Meta
 from memoryd_server.stores.mongodb.reads import Reads
+from memoryd_server.stores.mongodb.run_deletion import RunDeletion
+from memoryd_server.stores.mongodb.runs import Runs
 from memoryd_server.stores.mongodb.sessions import Sessions
 from memoryd_server.stores.mongodb.summaries import Summaries
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Lookup,
     LookupKind,
     Record,
     SessionKey,
+    StoredFile,
     StoredMessage,
+    StoredRun,
     StoredSummary,
+    Tier,
     Usability,
 )
 
 TYPE: Final = "mongodb"
+
+_MICROSECONDS: Final = 1_000_000
 
 
 class MongoDBStore(Store):
@@ -93,9 +110,12 @@ class MongoDBStore(Store):
         self._agents = Agents(database)
         self._sessions = Sessions(database)
         self._summaries = Summaries(database)
-        self._leftovers = Leftovers(database, self._agents, self._summaries, self._clock)
+        self._runs = Runs(database, self._sessions)
+        self._run_deletion = RunDeletion(database, self._sessions)
+        self._leftovers = Leftovers(database, self._agents, self._summaries, self._run_deletion, self._clock)
         self._loads = Loads(database, self._sessions, self._summaries)
         self._reads = Reads(database, self._sessions, self._loads, self._summaries)
+        self._files = Files(database)
         self._commits = Commits(database, self._sessions, self._agents, self._leftovers, self._clock)
 
     async def _prepare(self, database: Database) -> StoreInfo:
@@ -190,10 +210,16 @@ class MongoDBStore(Store):
         await self._leftovers.end_staging(staging)
 
     async def sweep(self, now: int, limit: int) -> Deleted:
-        return await self._leftovers.sweep(now, limit)
+        deleted = await self._leftovers.sweep(now, limit)
+        await self._files.forget_ended(now - limits.PURGE_DELAY_SECONDS * _MICROSECONDS, limit)
+        return deleted
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        return await self._leftovers.erase(tenant, user_id, limit)
+        deleted = await self._leftovers.erase(tenant, user_id, limit)
+        if deleted.total < limit:
+            of_user = FileOwner(tenant, Tier.USER, user_id)
+            deleted += Deleted(files=await self._files.erase(of_user, limit - deleted.total))
+        return deleted
 
     async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
         session = await self._sessions.read(key)
@@ -201,6 +227,26 @@ class MongoDBStore(Store):
             return 0
         await self._sessions.settle(session)
         return await self._leftovers.purge(*session.place, from_seq, to_seq, limit)
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        return await self._runs.load(key, run_id)
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        return await self._runs.list_runs(query)
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._runs.list_claimable(tenant, agent, before, limit)
+
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, bytes: int
+    ) -> StepPage | None:
+        return await self._runs.list_steps(key, incarnation, run_id, after, limit, bytes)
+
+    async def list_ended_runs(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._runs.list_ended(tenant, agent, before, limit)
+
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        return await self._run_deletion.delete(name, limit)
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         return await self._agents.load(tenant, agent)
@@ -213,3 +259,27 @@ class MongoDBStore(Store):
 
     async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
         return await self._agents.list_tenants(after, limit)
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        return await self._files.load(keys)
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        return await self._files.save(file, expected)
+
+    async def delete_file(self, key: FileKey, expected: Version) -> bool:
+        return await self._files.delete(key, expected)
+
+    async def list_files(self, owner: FileOwner, before: str, limit: int) -> Sequence[tuple[str, FileVersion]]:
+        return await self._files.list(owner, before, limit)
+
+    async def list_file_versions(self, key: FileKey) -> Sequence[FileVersion]:
+        return await self._files.list_versions(key)
+
+    async def load_file_version(self, key: FileKey, version: int) -> StoredFile | None:
+        return await self._files.load_version(key, version)
+
+    async def list_file_owners(self, tenant: str, after: FileOwner | None, limit: int) -> Sequence[FileOwner]:
+        return await self._files.list_owners(tenant, after, limit)
+
+    async def list_file_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._files.list_tenants(after, limit)

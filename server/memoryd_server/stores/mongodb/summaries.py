@@ -8,9 +8,9 @@ until nobody can be writing it any more (see `redo`), without its text; then a s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from memoryd_server.stores.mongodb.clock import date_of
 from memoryd_server.stores.mongodb.database import Database
 from memoryd_server.stores.mongodb.documents import DROPPED_AT, summary_text_of
 from memoryd_server.stores.mongodb.layout import SUMMARIES, numbered_id
@@ -20,7 +20,6 @@ from memoryd_server.stores.records import StoredSummary, decode_summary
 _FIELDS: Final = ("number", "summary")
 _IDS: Final = ("_id",)
 _BY_DROP: Final = ((DROPPED_AT, 1),)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Summaries:
@@ -52,7 +51,7 @@ class Summaries:
         """Deletes up to `limit` of what stands in the places of those that were dropped before the given time, in
         microseconds since the Unix epoch.
         """
-        old = {DROPPED_AT: {"$lt": _EPOCH + timedelta(microseconds=before)}}
+        old = {DROPPED_AT: {"$lt": date_of(before)}}
         found = await self._database.find(SUMMARIES, old, fields=_IDS, order=_BY_DROP, limit=limit)
         if found:
             await self._database.delete(SUMMARIES, {"_id": {"$in": [document["_id"] for document in found]}})

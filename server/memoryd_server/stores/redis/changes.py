@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -21,9 +22,11 @@ from memoryd_server.stores.records import (
 from memoryd_server.stores.redis import codec, members
 from memoryd_server.stores.redis.keys import Keys, SessionName
 from memoryd_server.stores.redis.members import number
+from memoryd_server.stores.redis.run_values import values_of_run, values_of_step
 from memoryd_server.stores.redis.scripts import COMMIT, Call, Value
 from memoryd_server.stores.walk import visible_segments
 
+_SIZES: Final = struct.Struct(">12I")
 _CHANGES, _BEGINS, _ENDS, _ADOPTS = range(4)
 _EVENT_MICROSECONDS: Final = limits.EVENT_SECONDS * 1_000_000
 _COMMITTED: Final = Committed()
@@ -87,6 +90,8 @@ def _plan(change: Change, name: SessionName) -> list[Value]:
         [value for message in change.replaced for value in _replaced(message)],
         [value for event in change.events for value in _event(event)],
         _summaries(change),
+        [value for run in change.changed_runs for value in values_of_run(change.key, run)],
+        [value for step in change.new_steps for value in values_of_step(step)],
         listed,
         unlisted,
     )
@@ -96,9 +101,9 @@ def _plan(change: Change, name: SessionName) -> list[Value]:
         members.of_user(change.key.tenant, previous.user_id) if previous else b"",
         int(bool(touches)),
         *((encode_record(record), record.incarnation, record.version) if record else ("", "", "")),
+        _SIZES.pack(*map(len, lists)),
     ]
     for each in lists:
-        values.append(len(each))
         values += each
     return values
 
@@ -106,11 +111,17 @@ def _plan(change: Change, name: SessionName) -> list[Value]:
 def _moved(change: Change, name: SessionName) -> tuple[list[bytes], list[bytes]]:
     """What a change adds to its partition, and what it takes from there: mostly nothing."""
     previous, record = change.previous, change.record
-    if previous is not None and record is not None and members.place_of(previous) == members.place_of(record):
-        return [], []
-    before = members.of_session(change.key, name, previous) if previous else set()
-    after = members.of_session(change.key, name, record) if record else set()
+    told = members.of_session
+    if previous is not None and record is not None and _place(previous) == _place(record):
+        told = members.dues_of_session
+    before = told(change.key, name, previous) if previous else set()
+    after = told(change.key, name, record) if record else set()
     return [*(after - before)], [*(before - after)]
+
+
+def _place(record: Record) -> tuple[object, ...]:
+    """What lists of sessions know of a record."""
+    return record.activity, record.user_id
 
 
 def messages_of(messages: Iterable[StoredMessage]) -> list[bytes]:

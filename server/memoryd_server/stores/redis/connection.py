@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
+from hiredis import pack_command
 from redis.asyncio.connection import Connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -28,6 +29,10 @@ CLOSE_SECONDS: Final = 1.0
 
 READ_BYTES: Final = 1 << 18
 """Bytes that are taken from a connection at once: a window of usual length."""
+
+
+_PACKED: Final = cast("Callable[[tuple[Value, ...]], bytes]", pack_command)
+"""A command as it is sent. redis-py's own way takes several times as long; the types that hiredis tells are wrong."""
 
 
 class NothingSent(RedisConnectionError):
@@ -110,7 +115,7 @@ class RedisConnection:
             driver.abort()
             raise NothingSent
         self._is_answered = False
-        await driver.send_packed_command(b"".join(map(_packed, commands)), check_health=False)
+        await driver.send_packed_command(b"".join(map(_PACKED, commands)), check_health=False)
         answers: list[Any] = []
         for _ in commands:
             try:
@@ -119,12 +124,3 @@ class RedisConnection:
                 answers.append(error)
         self._is_answered = True
         return answers
-
-
-def _packed(command: tuple[Value, ...]) -> bytes:
-    """A command as it is sent: an array of texts, each with its length. redis-py's own way takes four times as long."""
-    parts = [b"*%d\r\n" % len(command)]
-    for value in command:
-        text = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else b"%d" % value
-        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
-    return b"".join(parts)

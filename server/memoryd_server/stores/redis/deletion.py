@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from memoryd_server.stores.base import Deleted
-from memoryd_server.stores.redis.keys import DIGEST_BYTES, PARTITIONS, Keys
+from memoryd_server.stores.redis.keys import DIGEST_BYTES, Keys
 from memoryd_server.stores.redis.members import (
     DEAD_LIFE,
     DEAD_NAME,
+    DELETED_RUN,
     OLD_EVENT,
     STAGING,
     SWEEPABLE,
@@ -18,10 +19,13 @@ from memoryd_server.stores.redis.members import (
 )
 from memoryd_server.stores.redis.merging import first_members
 from memoryd_server.stores.redis.nodes import Nodes
-from memoryd_server.stores.redis.scripts import BURY, DROP_EVENT, UNSTAGE, Call
+from memoryd_server.stores.redis.scripts import BURY, DROP_EVENT, DROP_RUN, UNSTAGE, Call
 
 FOUND_AT_ONCE: Final = 50
 """Lives, names and stagings that are looked for at once: each is deleted by scripts of its own."""
+
+STAGINGS_AT_ONCE: Final = 128
+"""Stagings of a user that an erasure keeps from growing: others wait for its next part."""
 
 ROWS_A_SCRIPT: Final = 1_000
 """Rows that one script deletes: the server does nothing else meanwhile, for a millisecond or two."""
@@ -42,7 +46,7 @@ class Deletion:
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
         user = b"E" + of_user(tenant, user_id)
         found = await first_members(
-            self._nodes, self._keys.partitions, b"[" + user + STAGING, b"(" + user + _behind(STAGING), PARTITIONS
+            self._nodes, self._keys.partitions, b"[" + user + STAGING, b"(" + user + _behind(STAGING), STAGINGS_AT_ONCE
         )
         # At once, so that nobody adds to them any more.
         for member, partition in found:
@@ -74,6 +78,8 @@ class Deletion:
         keys = (name.hash, name.order, name.partition)
         if kind == OLD_EVENT:
             return DROP_EVENT(*keys, values=(member, rest[:4], rest[4:]))
+        if kind == DELETED_RUN:
+            return DROP_RUN(*keys, values=(member, rest[:4], rest[4:], most))
         assert kind in (DEAD_LIFE, DEAD_NAME)
         return BURY(*keys, values=(digest, rest, most, int(forgets or kind == DEAD_NAME), member))
 

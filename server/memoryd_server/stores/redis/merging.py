@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import merge
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from memoryd_server.stores.redis.nodes import Nodes
@@ -25,18 +24,16 @@ async def first_members(
     """
     found: list[tuple[bytes, str]] = []
     ends = dict.fromkeys(partitions, high if descending else low)
-    count = 2 * limit // len(partitions) + SPARE
+    count = min(limit, 2 * limit // len(partitions) + SPARE)
     while ends and len(found) < limit:
-        calls = [
-            _read(key, low if descending else end, end if descending else high, count, descending)
-            for key, end in ends.items()
-        ]
-        parts: dict[str, list[bytes]] = dict(zip(ends, await nodes.run(*calls, repeatable=True), strict=True))
+        parts = await _parts(nodes, ends, low, high, count, descending)
         # Beyond the end of a part that goes on, others' members may have to wait for its next.
         edges = [members[-1] for members in parts.values() if len(members) == count]
         edge = (max if descending else min)(edges, default=None)
         taken: dict[str, bytes] = {}
-        for member, key in merge(*(zip(parts[key], [key] * count) for key in parts), reverse=descending):  # noqa: B905
+        for member, key in sorted(
+            ((member, key) for key, members in parts.items() for member in members), reverse=descending
+        ):
             if len(found) == limit or (edge is not None and (member < edge if descending else member > edge)):
                 break
             found.append((member, key))
@@ -48,6 +45,18 @@ async def first_members(
         }
         count *= 2
     return found
+
+
+async def _parts(
+    nodes: Nodes, ends: Mapping[str, bytes], low: bytes, high: bytes, count: int, descending: bool
+) -> dict[str, list[bytes]]:
+    """The first members of each partition, beyond the end up to which it was read."""
+    calls = [
+        _read(key, low if descending else end, end if descending else high, count, descending)
+        for key, end in ends.items()
+    ]
+    members = await nodes.run(*calls, repeatable=True)
+    return dict(zip(ends, members, strict=True))
 
 
 def _read(key: str, low: bytes, high: bytes, count: int, descending: bool) -> Call:

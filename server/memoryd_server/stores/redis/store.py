@@ -6,10 +6,12 @@ import asyncio
 import math
 import secrets
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from memoryd_server.stores.base import (
     Change,
+    ClaimableRun,
     CommitLimits,
     Deleted,
     Due,
@@ -21,23 +23,33 @@ from memoryd_server.stores.base import (
     MessageQuery,
     Outcome,
     PoolStatus,
+    RunName,
+    RunPage,
+    RunQuery,
     SessionPage,
     SessionQuery,
+    StepPage,
     Store,
     StoreCapability,
     StoreInfo,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
+    Version,
 )
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Lookup,
     LookupKind,
     Record,
     SessionKey,
+    StoredFile,
     StoredMessage,
+    StoredRun,
     StoredSummary,
     Usability,
     decode_record,
@@ -48,12 +60,14 @@ from memoryd_server.stores.redis.cluster import Cluster
 from memoryd_server.stores.redis.deletion import Deletion
 from memoryd_server.stores.redis.durability import CLUSTER_RISK, UNREPLICATED_RISK
 from memoryd_server.stores.redis.errors import FAILURES, unopenable
-from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, Keys, parted
+from memoryd_server.stores.redis.files import Files
+from memoryd_server.stores.redis.keys import DIGEST_BYTES, FORMAT, PARTITIONS, PARTITIONS_OF_A_SERVER, Keys, parted
 from memoryd_server.stores.redis.members import DUE, folds, listing, number
 from memoryd_server.stores.redis.merging import first_members
 from memoryd_server.stores.redis.nodes import Nodes, SingleServer
 from memoryd_server.stores.redis.opening import find_nodes, risk_of
 from memoryd_server.stores.redis.reads import Reads
+from memoryd_server.stores.redis.runs import Runs, StaleEntry
 from memoryd_server.stores.redis.scripts import CONFIRM, LEASE, PROBE, PURGE, Call, command
 from memoryd_server.stores.redis.stagings import Stagings
 from memoryd_server.stores.redis.url import Target
@@ -82,17 +96,19 @@ class RedisStore(Store):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._keys = Keys(target.prefix)
-        self._use(SingleServer(target, None))
+        self._use(SingleServer(target, None), Keys(target.prefix))
 
-    def _use(self, nodes: Nodes) -> None:
+    def _use(self, nodes: Nodes, keys: Keys) -> None:
         is_cluster = isinstance(nodes, Cluster)
         nodes.replicas = int(is_cluster) if self._target.replicas is None else self._target.replicas
         self._nodes = nodes
-        self._reads = Reads(self._keys, nodes)
-        self._stagings = Stagings(self._keys, nodes)
-        self._agents = Agents(self._keys, nodes)
-        self._deletion = Deletion(self._keys, nodes)
+        self._keys = keys
+        self._reads = Reads(keys, nodes)
+        self._stagings = Stagings(keys, nodes)
+        self._agents = Agents(keys, nodes)
+        self._files = Files(keys, nodes)
+        self._runs = Runs(keys, nodes)
+        self._deletion = Deletion(keys, nodes)
         self.commit_limits = (
             CommitLimits(concurrency=CLUSTER_COMMITS, sessions=1) if is_cluster else CommitLimits(concurrency=COMMITS)
         )
@@ -101,9 +117,10 @@ class RedisStore(Store):
         seconds = self._target.answer_seconds
         try:
             async with asyncio.timeout(2 * seconds):
-                self._use(await find_nodes(self._target))
+                self._use(await find_nodes(self._target), self._keys)
                 risk = await risk_of(self._target, self._nodes)
-                secret = await self._begin()
+                secret, partitions = await self._begin()
+                self._use(self._nodes, Keys(self._target.prefix, partitions))
         except BaseException as error:
             await self.close()
             origin: BaseException = error
@@ -127,24 +144,26 @@ class RedisStore(Store):
             secret=secret,
         )
 
-    async def _begin(self) -> bytes:
-        """Claims the data for this format. Returns: its secret."""
-        meta = self._keys.meta
+    async def _begin(self) -> tuple[bytes, int]:
+        """Claims the data for this format. Returns: its secret, and how many partitions it is in."""
+        meta, is_alone = self._keys.meta, not isinstance(self._nodes, Cluster)
         await self._nodes.run(PROBE(*self._keys.probes))
-        read = command("HMGET", meta, "format", "secret")
-        format_, secret = await self._run(read)
+        read = command("HMGET", meta, "format", "secret", "partitions")
+        format_, secret, partitions = await self._run(read)
         if format_ is None or secret is None:
+            # Whoever sees the format must see what it promises.
             await self._nodes.change(
+                command("HSETNX", meta, "partitions", PARTITIONS_OF_A_SERVER if is_alone else PARTITIONS),
                 command("HSETNX", meta, "format", FORMAT),
                 command("HSETNX", meta, "secret", secrets.token_bytes(SECRET_BYTES)),
             )
-            format_, secret = await self._run(read)
+            format_, secret, partitions = await self._run(read)
         if not format_.isdigit() or int(format_) > FORMAT:
             raise StoreMisconfigured(
                 f"{self._target.name}: its data has the format {format_.decode(errors='replace')}, and this version "
                 f"knows {FORMAT}. Run the version of memoryd that wrote it, or a newer one."
             )
-        return bytes(secret)
+        return bytes(secret), PARTITIONS if int(format_) == 1 else int(partitions)
 
     async def close(self) -> None:
         await self._nodes.close()
@@ -303,6 +322,35 @@ class RedisStore(Store):
         heads = await self._nodes.run(*(command("HMGET", name.hash, "key", field) for name in names), repeatable=True)
         return [(SessionKey(*parted(key)) if key else SessionKey("", "", ""), value) for key, value in heads]
 
+    # Runs
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        return await self._runs.load(key, run_id)
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        return await self._runs.list_runs(query)
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._runs.list_claimable(tenant, agent, before, limit)
+
+    async def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        if len(self._keys.partitions) == 1:
+            # The list goes on to the next entry.
+            with suppress(StaleEntry):
+                return await self._runs.load_claimable(tenant, agent, before, limit)
+        return await super().load_claimable(tenant, agent, before, limit)
+
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, bytes: int
+    ) -> StepPage | None:
+        return await self._runs.list_steps(key, incarnation, run_id, after, limit, bytes)
+
+    async def list_ended_runs(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._runs.list_ended(tenant, agent, before, limit)
+
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        return await self._runs.delete(name, limit)
+
     # Agents
 
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
@@ -316,6 +364,36 @@ class RedisStore(Store):
 
     async def list_tenants(self, after: str, limit: int) -> Sequence[str]:
         return await self._agents.list_tenants(after, limit)
+
+    # Memory files
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        return await self._files.load(keys)
+
+    async def confirm_file(self, key: FileKey) -> None:
+        if self._nodes.replicas:
+            await self._nodes.change(CONFIRM(self._keys.file(self._keys.file_owner(key.owner), key.name)))
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        return await self._files.save(file, expected)
+
+    async def delete_file(self, key: FileKey, expected: Version) -> bool:
+        return await self._files.delete(key, expected)
+
+    async def list_files(self, owner: FileOwner, before: str, limit: int) -> Sequence[tuple[str, FileVersion]]:
+        return await self._files.list_files(owner, before, limit)
+
+    async def list_file_versions(self, key: FileKey) -> Sequence[FileVersion]:
+        return await self._files.list_versions(key)
+
+    async def load_file_version(self, key: FileKey, version: int) -> StoredFile | None:
+        return await self._files.load_version(key, version)
+
+    async def list_file_owners(self, tenant: str, after: FileOwner | None, limit: int) -> Sequence[FileOwner]:
+        return await self._files.list_owners(tenant, after, limit)
+
+    async def list_file_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._files.list_tenants(after, limit)
 
     # Stagings and what is left
 
@@ -332,7 +410,9 @@ class RedisStore(Store):
         return await self._deletion.sweep(now, limit)
 
     async def erase(self, tenant: str, user_id: str, limit: int) -> Deleted:
-        return await self._deletion.erase(tenant, user_id, limit)
+        deleted = await self._deletion.erase(tenant, user_id, limit)
+        left = limit - deleted.total
+        return deleted + Deleted(files=await self._files.erase(tenant, user_id, left)) if left > 0 else deleted
 
     async def _run(self, call: Call) -> Any:
         [reply] = await self._nodes.run(call, repeatable=True)

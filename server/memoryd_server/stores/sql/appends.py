@@ -1,18 +1,19 @@
-"""Chains of changes of one session that only add to it, made as one change."""
+"""Chains of changes of one session that only add to it, or change its runs, made as one change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
-from memoryd_server.stores.base import Change
-from memoryd_server.stores.records import Lookup, LookupKind, StoredMessage, Usability
+from memoryd_server.stores.base import Change, RunChange
+from memoryd_server.stores.records import Lookup, LookupKind, StoredMessage, StoredStep, Usability
 
 
 def merge_appends(changes: Sequence[Change], *, births: bool = False) -> Change | None:
-    """The one change that a chain of changes of one session amounts to; None when they do more than to add to it, or do
-    not rest one upon the other. With `births`, the first may be one.
+    """The one change that a chain of changes of one session amounts to; None when they do more than to add to it and to
+    change its runs, or do not rest one upon the other. With `births`, the first may be one.
     """
     first = changes[0]
     if not _only_adds(first) and not (births and _is_born(first)):
@@ -20,6 +21,8 @@ def merge_appends(changes: Sequence[Change], *, births: bool = False) -> Change 
     if len(changes) == 1:
         return first
     messages: list[StoredMessage] = []
+    steps: list[StoredStep] = []
+    runs: dict[str, RunChange] = {}
     completed: list[int] = []
     lookups: list[Lookup] = []
     ids: set[tuple[LookupKind, str]] = set()
@@ -32,12 +35,25 @@ def merge_appends(changes: Sequence[Change], *, births: bool = False) -> Change 
             # Of groups whose messages an earlier change of the chain brings, these are written as complete.
             messages = [_completed(message, change.completed) for message in messages]
             completed += change.completed
+        for changed in change.changed_runs:
+            before = runs.get(changed.run_id)
+            if before is not None and before.begins:
+                return None
+            head = changed.head or (before.head if before is not None else None)
+            runs[changed.run_id] = replace(changed, head=head)
         messages += change.messages
+        steps += change.new_steps
         lookups += change.lookups
         ids.update((lookup.kind, lookup.id) for lookup in change.lookups)
     if len(ids) < len(lookups):
         return None  # One of them repeats another, which is then known.
-    return Change(first.key, first.previous, record, messages, completed=completed, lookups=lookups)
+    return Change(
+        *(first.key, first.previous, record, messages),
+        completed=completed,
+        changed_runs=list(runs.values()),
+        new_steps=steps,
+        lookups=lookups,
+    )
 
 
 def _only_adds(change: Change) -> bool:
@@ -56,6 +72,7 @@ def _is_born(change: Change) -> bool:
     return (
         change.previous is None
         and change.record is not None
+        and not (change.changed_runs or change.new_steps)
         and not (change.replaced or change.completed or change.reopened or change.events or change.staging)
         and not (change.new_summaries or change.dropped_summaries)
     )

@@ -24,7 +24,15 @@ LITTLE_TOKENS: Final = 4_096
 """Tokens of one: some 50 messages, as they mostly are."""
 
 LITTLE_BYTES: Final = 256 * KIB
-"""The most that the bodies of one probably have together: reading them takes a fraction of a millisecond."""
+"""The most that the bodies of one probably have together, or the contents of files: reading them takes a fraction of a
+millisecond.
+"""
+
+LITTLE_FILES: Final = 8
+"""Files that are little, if their contents are."""
+
+LITTLE_RUNS: Final = 64
+"""Names of runs in a list that is little."""
 
 LONG_SECONDS: Final = 0.005
 """A read of this length has waited for the disk."""

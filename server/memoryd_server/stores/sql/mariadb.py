@@ -22,9 +22,9 @@ from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection, conn
 from memoryd_server.stores.sql.mariadb_errors import DUPLICATE_KEY, ERRORS, OUT_OF_RANGE, code_of
 from memoryd_server.stores.sql.mariadb_load import Known, KnownSessions, MariaDBLoadStatements
 from memoryd_server.stores.sql.migrate import upgrade
-from memoryd_server.stores.sql.rows import Codec
+from memoryd_server.stores.sql.rows import KEY, Codec
 from memoryd_server.stores.sql.served import MIGRATION_SECONDS, Chain, ServedStore, apply_chains
-from memoryd_server.stores.sql.statements import KEY, Statements
+from memoryd_server.stores.sql.statements import statements_for
 from memoryd_server.stores.sql.steps import Fetch, Insert, Step
 from memoryd_server.stores.sql.tails import Loads
 from memoryd_server.stores.sql.writes import Writes
@@ -62,7 +62,7 @@ class MariaDBStore(ServedStore[MariaDBConnection]):
         self._url = url.set(drivername="mysql+asyncmy")
         self._arguments = connect_arguments(dialect, self._url)
         self._packet = SMALLEST_PACKET - PACKET_MARGIN
-        self._statements = Statements(dialect)
+        self._statements = statements_for(dialect)
         self._known = KnownSessions()
         self._texts = CommitTexts(dialect, self._statements)
         codec = Codec()

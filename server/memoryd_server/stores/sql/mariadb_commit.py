@@ -11,21 +11,25 @@ from typing import Any, Final
 
 from sqlalchemy import BindParameter, Dialect, bindparam, update
 
-from memoryd_server.stores.base import Change
+from memoryd_server.stores.base import Change, RunChange
+from memoryd_server.stores.records import encode_run_head
+from memoryd_server.stores.sql.compiling import compile_once
 from memoryd_server.stores.sql.mariadb_texts import with_rows, with_values
 from memoryd_server.stores.sql.rows import (
     CHANGING_COLUMNS,
     RECORD_COLUMNS,
+    RUNNING_COLUMNS,
     Row,
-    changing,
+    changed_columns,
     row_of_lookup,
     row_of_message,
-    row_of_record,
-    seldom_changing,
+    row_of_run,
+    row_of_run_state,
+    row_of_step,
     stored_version,
 )
 from memoryd_server.stores.sql.schema import sessions
-from memoryd_server.stores.sql.statements import Statements, compile_once
+from memoryd_server.stores.sql.statements import Statements
 
 MUST_BE_ONE: Final = b"SELECT 9223372036854775807 + (ROW_COUNT() <> 1)"
 """Fails, as out of range, unless the statement before changed one row."""
@@ -36,20 +40,35 @@ class CommitTexts:
 
     def __init__(self, dialect: Dialect, statements: Statements) -> None:
         self._sql = statements
-        self._set_changing = _compare_and_set(dialect, CHANGING_COLUMNS)
-        self._set_record = _compare_and_set(dialect, RECORD_COLUMNS)
+        self._set: dict[Sequence[str], str] = {
+            columns: _compare_and_set(dialect, columns)
+            for columns in (CHANGING_COLUMNS, RUNNING_COLUMNS, RECORD_COLUMNS)
+        }
 
     def of(self, changes: Sequence[tuple[int, int, Change]]) -> list[bytes]:
         """The statements that make changes which only add, each given with its session's number and life."""
         texts: list[bytes] = []
         lookups: list[Row] = []
         messages: list[Row] = []
+        begun: list[Row] = []
+        steps: list[Row] = []
         for session, life, change in changes:
             texts += (self._change_record(session, change), MUST_BE_ONE)
             texts += [with_values(self._sql.complete_group, (session, life, head)) for head in change.completed]
+            for changed in change.changed_runs:
+                if changed.begins:
+                    begun.append(row_of_run(session, life, change.key, changed))
+                else:
+                    texts.append(self._change_run(session, life, changed))
+            steps += [row_of_step(session, life, step) for step in change.new_steps]
             lookups += [row_of_lookup(session, life, lookup) for lookup in change.lookups]
             messages += [row_of_message(session, life, message) for message in change.messages]
-        for sql, rows in ((self._sql.insert_lookup, lookups), (self._sql.insert_message, messages)):
+        for sql, rows in (
+            (self._sql.insert_lookup, lookups),
+            (self._sql.insert_message, messages),
+            (self._sql.runs.insert, begun),
+            (self._sql.runs.insert_step, steps),
+        ):
             if rows:
                 texts += with_rows(sql, rows)
         return texts
@@ -59,9 +78,14 @@ class CommitTexts:
         assert previous is not None
         assert record is not None
         expected = (session, previous.incarnation, stored_version(previous))
-        if seldom_changing(previous) == seldom_changing(record):
-            return with_values(self._set_changing, (*changing(record), *expected))
-        return with_values(self._set_record, (*row_of_record(record), *expected))
+        columns, values = changed_columns(previous, record)
+        return with_values(self._set[columns], (*values, *expected))
+
+    def _change_run(self, session: int, life: int, change: RunChange) -> bytes:
+        of_run, values, runs = (session, life, change.run_id), row_of_run_state(change), self._sql.runs
+        if change.head is None:
+            return with_values(runs.change, (*values, *of_run))
+        return with_values(runs.change_head, (*values, encode_run_head(change.head), *of_run))
 
 
 def _compare_and_set(dialect: Dialect, columns: Sequence[str]) -> str:

@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Dialect
 
 from memoryd_server.stores.records import Record, SessionKey, Usability
-from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, MESSAGE_COLUMNS, Row
+from memoryd_server.stores.sql.rows import ENTRY_COLUMNS, KEY, MESSAGE_COLUMNS, Row
 from memoryd_server.stores.sql.schema import messages, sessions, summaries
-from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
 from memoryd_server.stores.sql.tails import (
     OPENING_ROW,

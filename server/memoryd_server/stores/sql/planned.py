@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 from memoryd_server.stores.base import (
+    ClaimableRun,
     Deleted,
     Due,
     DuePage,
@@ -14,18 +15,28 @@ from memoryd_server.stores.base import (
     LookupPage,
     MessagePage,
     MessageQuery,
+    RunName,
+    RunPage,
+    RunQuery,
     SessionPage,
     SessionQuery,
+    StepPage,
     Store,
+    Version,
 )
 from memoryd_server.stores.records import (
     AgentRecord,
     Entry,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Lookup,
     LookupKind,
     Record,
     SessionKey,
+    StoredFile,
     StoredMessage,
+    StoredRun,
     StoredSummary,
     Usability,
 )
@@ -131,6 +142,53 @@ class PlannedStore(Store):
 
     async def save_agent(self, record: AgentRecord) -> bool:
         return await self._plan_write(lambda writes: writes.save_agent(record))
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        return await self._plan_loosely(lambda reads: reads.files.load(keys))
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        return await self._plan_write(lambda writes: writes.files.save(file, expected))
+
+    async def delete_file(self, key: FileKey, expected: Version) -> bool:
+        return await self._plan_write(lambda writes: writes.files.delete(key, expected))
+
+    async def list_files(self, owner: FileOwner, before: str, limit: int) -> Sequence[tuple[str, FileVersion]]:
+        return await self._plan_loosely(lambda reads: reads.files.list_of(owner, before, limit))
+
+    async def list_file_versions(self, key: FileKey) -> Sequence[FileVersion]:
+        return await self._plan_loosely(lambda reads: reads.files.versions(key))
+
+    async def load_file_version(self, key: FileKey, version: int) -> StoredFile | None:
+        return await self._plan_loosely(lambda reads: reads.files.load_version(key, version))
+
+    async def list_file_owners(self, tenant: str, after: FileOwner | None, limit: int) -> Sequence[FileOwner]:
+        return await self._plan_loosely(lambda reads: reads.files.owners(tenant, after, limit))
+
+    async def list_file_tenants(self, after: str, limit: int) -> Sequence[str]:
+        return await self._plan_loosely(lambda reads: reads.files.tenants(after, limit))
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        return await self._plan_loosely(lambda reads: reads.runs.load(key, run_id))
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        return await self._plan_read(lambda reads: reads.runs.list_runs(query))
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._plan_loosely(lambda reads: reads.runs.list_claimable(tenant, agent, before, limit))
+
+    async def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        return await self._plan_loosely(lambda reads: reads.runs.load_claimable(tenant, agent, before, limit))
+
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, bytes: int
+    ) -> StepPage | None:
+        return await self._plan_read(lambda reads: reads.runs.list_steps(key, incarnation, run_id, after, limit, bytes))
+
+    async def list_ended_runs(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        return await self._plan_loosely(lambda reads: reads.runs.list_ended(tenant, agent, before, limit))
+
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        return await self._plan_write(lambda writes: writes.runs.delete(name, limit))
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         return await self._plan_write(lambda writes: writes.lease(name, holder, seconds))

@@ -13,13 +13,25 @@ from sqlalchemy import URL, NullPool
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from memoryd_server.stores.base import Change, Outcome, StoreMisconfigured
-from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
+from memoryd_server.stores.base import Change, Outcome, StoreMisconfigured, Version
+from memoryd_server.stores.records import FileVersion, Lookup, SessionKey, StoredFile, StoredMessage, StoredStep
 from memoryd_server.stores.sql.appends import merge_appends
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.postgresql_errors import ERRORS, FAILURES, is_lost
+from memoryd_server.stores.sql.postgresql_files import SaveFileStatements
 from memoryd_server.stores.sql.postgresql_statements import AppendStatement, BirthStatement, PostgreSQLLoadStatements
-from memoryd_server.stores.sql.rows import Codec, Row, lookup_of, message_of, row_of_lookup, row_of_message
+from memoryd_server.stores.sql.rows import (
+    Codec,
+    Row,
+    file_version_of,
+    lookup_of,
+    message_of,
+    row_of_file_version,
+    row_of_lookup,
+    row_of_message,
+    row_of_step,
+    step_of,
+)
 from memoryd_server.stores.sql.schema import REVISION, REVISION_TABLE
 from memoryd_server.stores.sql.served import (
     CLOSE_SECONDS,
@@ -29,7 +41,7 @@ from memoryd_server.stores.sql.served import (
     ServedStore,
     apply_chains,
 )
-from memoryd_server.stores.sql.statements import Statements
+from memoryd_server.stores.sql.statements import statements_for
 from memoryd_server.stores.sql.steps import Fetch
 from memoryd_server.stores.sql.tails import Loads
 from memoryd_server.stores.sql.writes import Writes
@@ -50,6 +62,10 @@ SETTINGS: Final = {
     # connection, and not to be misled by tables that were small when it looked.
     "plan_cache_mode": "force_generic_plan",
     **dict.fromkeys(("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
+    # An order is what leads a statement to its index. Where the database expects one row (without statistics always,
+    # with them where most sessions are short), it would rather sort what the primary key finds, which is the whole
+    # session, as soon as the tree of that is a level less deep.
+    "enable_sort": "off",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{ABANDONED_SECONDS}s",
 }
@@ -112,6 +128,34 @@ class PostgreSQLCodec(Codec):
             lookup = msgspec.structs.replace(lookup, answer=answer)
         return row_of_lookup(session, life, lookup)
 
+    @staticmethod
+    def step(row: Row) -> StoredStep:
+        step = step_of(row)
+        if _ESCAPE in step.content_type:
+            return msgspec.structs.replace(step, content_type=from_storable(step.content_type))
+        return step
+
+    @staticmethod
+    def row_of_step(session: int, life: int, step: StoredStep) -> Row:
+        content_type = to_storable(step.content_type)
+        if content_type is not step.content_type:
+            step = msgspec.structs.replace(step, content_type=content_type)
+        return row_of_step(session, life, step)
+
+    @staticmethod
+    def file_version(row: Row) -> FileVersion:
+        version = file_version_of(row)
+        if _ESCAPE in version.author:
+            return msgspec.structs.replace(version, author=from_storable(version.author))
+        return version
+
+    @staticmethod
+    def row_of_file_version(version: FileVersion) -> Row:
+        author = to_storable(version.author)
+        if author is not version.author:
+            version = msgspec.structs.replace(version, author=author)
+        return row_of_file_version(version)
+
 
 class PostgreSQLConnection:
     """See `ServedConnection`."""
@@ -168,14 +212,19 @@ class PostgreSQLStore(ServedStore[PostgreSQLConnection]):
         """The URL is one that asyncpg takes, libpq's options included (`registry` sees to it)."""
         self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
         codec = PostgreSQLCodec()
-        statements = Statements(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
+        statements = statements_for(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
         self._append = AppendStatement(codec)
         self._birth = BirthStatement(codec)
+        self._save_file = SaveFileStatements(codec)
         super().__init__(
             masked(url.render_as_string(hide_password=False)),
             Loads(statements, codec, PostgreSQLLoadStatements()),
             Writes(statements, codec),
         )
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        fetch = self._save_file.fetch(file, expected)
+        return bool(await self._until_done(lambda connection: connection.fetch(fetch.sql, fetch.parameters)))
 
     async def _add(self, chains: Mapping[SessionKey, Chain]) -> Collection[SessionKey]:
         appends: dict[SessionKey, Change] = {}

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from memoryd_server.stores.base import Change
 from memoryd_server.stores.records import AgentRecord, Record, Usability
+from memoryd_server.stores.sql.postgresql_runs import arrays_of_runs, tables_of_runs
 from memoryd_server.stores.sql.rows import (
     ADDITION_COLUMNS,
     AGENT_COLUMNS,
     BODY_COLUMNS,
+    KEY,
     LOOKUP_COLUMNS,
     MESSAGE_COLUMNS,
     RECORD_COLUMNS,
@@ -26,7 +28,6 @@ from memoryd_server.stores.sql.rows import (
     row_of_record,
     stored_version,
 )
-from memoryd_server.stores.sql.statements import KEY
 from memoryd_server.stores.sql.steps import Fetch, Plan
 from memoryd_server.stores.sql.tails import (
     OPENING_ROW,
@@ -45,7 +46,9 @@ _TYPES: Final = {
     **dict.fromkeys(
         ("seq", "head", "tokens", "prior_user", "created", "version", "activity", "removed_at", "expires_at"), "bigint"
     ),
-    **dict.fromkeys(("first_seq", "opening_to", "bytes", "largest", "expected_version", "fold_at"), "bigint"),
+    **dict.fromkeys(
+        ("first_seq", "opening_to", "bytes", "largest", "expected_version", "fold_at", "abandon_at"), "bigint"
+    ),
     "digest": "bytea",
 }
 """The types of columns that are not texts."""
@@ -137,7 +140,7 @@ class BirthStatement:
         tenant, agent, _ = key
         same_key = " AND ".join(f"{name} = {value}" for name, value in zip(KEY, key, strict=True))
         record = ", ".join(values(*RECORD_COLUMNS))
-        settings = ", ".join(values("version", "activity", "policy"))
+        settings = ", ".join(values("version", "activity", "policy", "settings"))
         messages = ", ".join(values(*MESSAGE_COLUMNS, of_arrays=True))
         lookups = ", ".join(values(*LOOKUP_COLUMNS, of_arrays=True))
         self.sql = f"""
@@ -181,29 +184,42 @@ def _arrays_of_lookups(codec: Codec, change: Change) -> Sequence[Any]:
 
 
 class AppendStatement:
-    """Makes changes of distinct sessions that only add: messages, look-ups, groups that are complete.
+    """Makes changes of distinct sessions that only add, or change runs: messages, look-ups, groups that are complete,
+    runs and steps.
 
     Each is made if its session is in the expected state and knows none of its look-ups; nothing is of the others.
     """
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._parameters = 0
+        self.sql = self._text_of_many(with_runs=False)
+        self.sql_with_runs = self._text_of_many(with_runs=True)
+        self.sql_of_one = self._text_of_one(one_lookup=False)
+        self.sql_of_one_lookup = self._text_of_one(one_lookup=True)
+
+    @staticmethod
+    def _text_of_many(*, with_runs: bool) -> str:
+        values = _Parameters()
+
+        def arrays(*columns: str) -> str:
+            return ", ".join(values(*columns, of_arrays=True))
+
         key = " AND ".join(f"s.{name} = c.{name}" for name in KEY)
-        changes = self._unnest(*KEY, "expected_incarnation", "expected_version", *ADDITION_COLUMNS)
-        of_ids = self._parameters
-        lookups = self._unnest("number", *LOOKUP_COLUMNS)
-        messages = self._unnest("number", *MESSAGE_COLUMNS)
-        groups = self._unnest("number", "head")
-        self.sql = f"""
+        changed = (*KEY, "expected_incarnation", "expected_version", *ADDITION_COLUMNS)
+        changes = arrays(*changed)
+        known = values.count + 1
+        lookups = arrays("number", *LOOKUP_COLUMNS)
+        messages = arrays("number", *MESSAGE_COLUMNS)
+        groups = arrays("number", "head")
+        runs = tables_of_runs(values.count) if with_runs else ""
+        return f"""
             WITH c AS MATERIALIZED (
-                SELECT * FROM {changes} WITH ORDINALITY
-                AS c ({", ".join((*KEY, "expected_incarnation", "expected_version", *ADDITION_COLUMNS))}, number)
+                SELECT * FROM unnest({changes}) WITH ORDINALITY AS c ({", ".join(changed)}, number)
             ), changed AS (
                 UPDATE memoryd_sessions s SET {_set(f"c.{name}" for name in ADDITION_COLUMNS)}
                 FROM c WHERE {key} AND s.incarnation = c.expected_incarnation AND s.version = c.expected_version
                 AND NOT EXISTS (
-                    SELECT FROM unnest(${of_ids + 1}::integer[], ${of_ids + 2}::smallint[], ${of_ids + 3}::text[])
+                    SELECT FROM unnest(${known}::integer[], ${known + 1}::smallint[], ${known + 2}::text[])
                     AS a (number, kind, id)
                     JOIN memoryd_lookups l ON l.session = s.id AND l.kind = a.kind AND l.id = a.id
                     WHERE a.number = c.number
@@ -212,22 +228,23 @@ class AppendStatement:
             ), looked_up AS (
                 INSERT INTO memoryd_lookups (session, life, {", ".join(LOOKUP_COLUMNS)})
                 SELECT changed.id, changed.life, {", ".join(f"a.{name}" for name in LOOKUP_COLUMNS)}
-                FROM {lookups} AS a (number, {", ".join(LOOKUP_COLUMNS)}) JOIN changed USING (number)
+                FROM unnest({lookups}) AS a (number, {", ".join(LOOKUP_COLUMNS)}) JOIN changed USING (number)
             ), stored AS (
                 INSERT INTO memoryd_messages ({", ".join(STORED_COLUMNS)})
                 SELECT changed.id, changed.life, {", ".join(f"a.{name}" for name in MESSAGE_COLUMNS)}
-                FROM {messages} AS a (number, {", ".join(MESSAGE_COLUMNS)}) JOIN changed USING (number)
+                FROM unnest({messages}) AS a (number, {", ".join(MESSAGE_COLUMNS)}) JOIN changed USING (number)
             ), complete AS MATERIALIZED (
-                SELECT changed.id, changed.life, a.head
-                FROM {groups} AS a (number, head) JOIN changed USING (number)
+                SELECT found.place
+                FROM unnest({groups}) AS a (number, head) JOIN changed USING (number) CROSS JOIN LATERAL (
+                    SELECT m.ctid AS place FROM memoryd_messages m
+                    WHERE m.session = changed.id AND m.life = changed.life
+                    AND m.usability = {Usability.OPEN.value} AND m.head = a.head ORDER BY m.position, m.seq
+                ) found
             ), completed AS (
                 UPDATE memoryd_messages m SET usability = {Usability.USABLE.value} FROM complete
-                WHERE m.session = complete.id AND m.life = complete.life
-                AND m.usability = {Usability.OPEN.value} AND m.head = complete.head
-            )
+                WHERE m.ctid = complete.place
+            ){runs}
             SELECT number FROM changed"""
-        self.sql_of_one = self._text_of_one(one_lookup=False)
-        self.sql_of_one_lookup = self._text_of_one(one_lookup=True)
 
     @staticmethod
     def _text_of_one(*, one_lookup: bool) -> str:
@@ -269,14 +286,10 @@ class AppendStatement:
             return Fetch(self.sql_of_one_lookup, (*parameters, *self._codec.row_of_lookup(0, 0, lookup)[1:-1]))
         return Fetch(self.sql_of_one, (*parameters, *_arrays_of_lookups(self._codec, change)))
 
-    def _unnest(self, *columns: str) -> str:
-        first = self._parameters + 1
-        self._parameters += len(columns)
-        return f"unnest({', '.join(f'${first + n}::{_type(name)}[]' for n, name in enumerate(columns))})"
-
     def fetch(self, changes: Sequence[Change]) -> Fetch:
         """The statement for the changes. Its rows are the numbers, from 1, of those that it made."""
-        if len(changes) == 1 and len(changes[0].messages) == 1 and not changes[0].completed:
+        with_runs = any(change.changed_runs or change.new_steps for change in changes)
+        if len(changes) == 1 and len(changes[0].messages) == 1 and not changes[0].completed and not with_runs:
             return self._fetch_one(changes[0])
         of_changes: list[Any] = []
         lookups: list[Any] = []
@@ -291,12 +304,13 @@ class AppendStatement:
             messages += [(number, *self._codec.row_of_message(0, 0, message)[2:]) for message in change.messages]
             groups += [(number, head) for head in change.completed]
         return Fetch(
-            self.sql,
+            self.sql_with_runs if with_runs else self.sql,
             (
                 *zip(*of_changes, strict=True),
                 *(zip(*lookups, strict=True) if lookups else _NO_LOOKUPS),
                 *(zip(*messages, strict=True) if messages else _NO_MESSAGES),
                 *(zip(*groups, strict=True) if groups else _NO_GROUPS),
+                *(arrays_of_runs(self._codec, changes) if with_runs else ()),
             ),
         )
 

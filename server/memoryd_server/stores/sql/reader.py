@@ -8,12 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
-from memoryd_server.stores.base import Loaded, Tail
-from memoryd_server.stores.records import Entry, Record, SessionKey, StoredSummary, Usability
+from memoryd_server.stores.base import ClaimableRun, Loaded, RunName, Tail
+from memoryd_server.stores.records import (
+    Entry,
+    FileKey,
+    Record,
+    SessionKey,
+    StoredFile,
+    StoredRun,
+    StoredSummary,
+    Usability,
+)
 from memoryd_server.stores.sql.carrying import carry_out
+from memoryd_server.stores.sql.compiling import ALL
 from memoryd_server.stores.sql.reads import Reads, Session
-from memoryd_server.stores.sql.rows import Codec, Row, entry_of, message_of, record_of
-from memoryd_server.stores.sql.statements import ALL, Statements
+from memoryd_server.stores.sql.rows import Codec, Row, entry_of, message_of, record_of, row_of_file_key
+from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.walk import (
     bodies_fit,
@@ -69,6 +79,26 @@ class Reader:
             if most_bytes is not None and _expected_bytes(session.record, tail) > most_bytes:
                 raise TooMuch
             return self._load_tail(session, tail)
+
+    def load_files(self, keys: Sequence[FileKey], most_bytes: int) -> Sequence[StoredFile]:
+        """As the contract says; raises TooMuch when their contents are more than `most_bytes`."""
+        with self:
+            sizes = chain.from_iterable(self._execute(self._sql.files.size, row_of_file_key(key)) for key in keys)
+            if sum(size for (size,) in sizes) > most_bytes:
+                raise TooMuch
+            return carry_out(self._connection, self._reads.files.load(keys))
+
+    def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        """As the contract says, by one statement."""
+        return carry_out(self._connection, self._reads.runs.load(key, run_id))
+
+    def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        """As the contract says, by one statement."""
+        return carry_out(self._connection, self._reads.runs.list_claimable(tenant, agent, before, limit))
+
+    def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        """As the contract says, by one statement."""
+        return carry_out(self._connection, self._reads.runs.load_claimable(tenant, agent, before, limit))
 
     def _session(self, key: SessionKey) -> Session | None:
         row = self._execute(self._sql.session, key).fetchone()

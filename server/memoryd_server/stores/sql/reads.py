@@ -33,7 +33,9 @@ from memoryd_server.stores.records import (
     Usability,
     decode_summary,
 )
+from memoryd_server.stores.sql.files import FileReads
 from memoryd_server.stores.sql.rows import Codec, Row, event_of, record_of
+from memoryd_server.stores.sql.runs import RunReads
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Fetch, Plan, first
 from memoryd_server.stores.walk import Segment, merge_backwards, reading_order, take_page, visibility, visible_segments
@@ -62,8 +64,15 @@ class Reads:
     """The plans of the reads of the contract that are not made for speed."""
 
     def __init__(self, statements: Statements, codec: Codec) -> None:
+        self.files = FileReads(statements.files, codec)
+        self.runs = RunReads(statements.runs, codec)
         self._sql = statements
         self._codec = codec
+        self._due: Final = {
+            Due.PURGE: statements.list_purgeable,
+            Due.EXPIRY: statements.list_expiring,
+            Due.ABANDONMENT: statements.list_abandoned,
+        }
 
     def value(self, name: str) -> Plan[bytes | None]:
         """A value of the table `meta`."""
@@ -206,8 +215,7 @@ class Reads:
 
     def list_due(self, due: Due, before: int, limit: int, after: str) -> Plan[DuePage]:
         place = Cursor.parse(after) if after else Cursor(0, 0)
-        sql = self._sql.list_purgeable if due is Due.PURGE else self._sql.list_expiring
-        rows = list((yield Fetch(sql, (before, *self._sql.place(*place), limit + 1))))
+        rows = list((yield Fetch(self._due[due], (before, *self._sql.place(*place), limit + 1))))
         return self._due_page(rows, limit)
 
     def list_folds(self, tenant: str, agent: str, before: int, limit: int, after: str) -> Plan[DuePage]:

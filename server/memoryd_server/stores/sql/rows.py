@@ -9,30 +9,43 @@ from typing import Any, Final
 import msgspec
 
 from memoryd_server.limits import KIB
+from memoryd_server.stores.base import RunChange
 from memoryd_server.stores.records import (
     AgentRecord,
+    AgentSettings,
     Entry,
     Event,
     EventKind,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Lookup,
     LookupKind,
     Record,
     Redaction,
     Role,
+    RunStatus,
     SessionKey,
     StoredMessage,
+    StoredStep,
     StoredSummary,
+    Tier,
     Usability,
     decode_policy,
     decode_record,
+    decode_settings,
     encode_policy,
     encode_record,
+    encode_run_head,
+    encode_run_state,
+    encode_settings,
     encode_summary,
     replace,
 )
 
 Row = tuple[Any, ...]
 
+KEY: Final = ("tenant", "agent", "session_id")
 ENTRY_COLUMNS: Final = (
     "seq",
     "head",
@@ -53,18 +66,37 @@ MESSAGE_COLUMNS: Final = (*ENTRY_COLUMNS, "created", "id", "name", "run_id", *BO
 STORED_COLUMNS: Final = ("session", "life", *MESSAGE_COLUMNS)
 LOOKUP_COLUMNS: Final = ("kind", "id", "created", "digest", "answer")
 STORED_LOOKUP_COLUMNS: Final = ("session", *LOOKUP_COLUMNS, "life")
-AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy")
+AGENT_COLUMNS: Final = ("tenant", "agent", "version", "updated", "policy", "settings")
 SUMMARY_COLUMNS: Final = ("session", "life", "number", "summary")
 EVENT_COLUMNS: Final = ("number", "kind", "after_seq", "from_seq", "to_seq", "messages", "epoch", "created")
-# Of the table of sessions: what changes with every record, and what seldom does.
+# Of runs: what their lists and every change of them know.
+RUN_STATE_COLUMNS: Final = ("status", "claimable_at", "ended", "state")
+RUN_COLUMNS: Final = ("session", "life", "id", "tenant", "agent", "created", *RUN_STATE_COLUMNS, "head")
+STEP_COLUMNS: Final = (
+    "run_id",
+    "number",
+    "created",
+    "fence",
+    "status",
+    "first_seq",
+    "messages",
+    "content_type",
+    "payload",
+)
+STORED_STEP_COLUMNS: Final = ("session", "life", *STEP_COLUMNS[:2], "size", *STEP_COLUMNS[2:])
+FILE_KEY_COLUMNS: Final = ("tenant", "tier", "owner", "name")
+FILE_VERSION_COLUMNS: Final = ("version", "digest", "size", "author", "created")
+# Of the table of sessions: what changes with every record, what does with each step of a run, and what seldom does.
 HINT_COLUMNS: Final = ("first_seq", "opening_to", "bytes", "largest")
 CHANGING_COLUMNS: Final = ("version", "record", *HINT_COLUMNS)
+RUNNING_COLUMNS: Final = (*CHANGING_COLUMNS, "abandon_at")
 # Those that a change may set which only adds to a session, and all.
-ADDITION_COLUMNS: Final = (
+_ALWAYS_SET: Final = (
     *("incarnation", "version", "activity", "user_id", "removed_at", "record"),
-    *(*HINT_COLUMNS, "expires_at", "open_calls"),
+    *(*HINT_COLUMNS, "expires_at"),
 )
-RECORD_COLUMNS: Final = (*ADDITION_COLUMNS, "fold_at")
+ADDITION_COLUMNS: Final = (*_ALWAYS_SET, "abandon_at", "open_calls")
+RECORD_COLUMNS: Final = (*_ALWAYS_SET, "open_calls", "fold_at", "abandon_at")
 
 LONG_OPEN_CALLS: Final = KIB
 """Open calls that are longer, encoded, stand in a column of their own, which most changes need not write anew: a record
@@ -92,6 +124,8 @@ class LeftoverKind(IntEnum):
 
 _USABILITIES: Final = tuple(Usability)
 _ROLES: Final = (None, *Role)
+_TIERS: Final = (None, *Tier)
+_NO_SETTINGS: Final = AgentSettings()
 _REDACTION_DECODER: Final = msgspec.json.Decoder(Redaction)
 
 
@@ -207,13 +241,21 @@ def row_of_lookup(session: int, life: int, lookup: Lookup) -> Row:
 
 def agent_of(row: Row) -> AgentRecord:
     """The agent in a row of AGENT_COLUMNS."""
-    tenant, agent, version, updated, policy = row
-    return AgentRecord(tenant, agent, version, updated, decode_policy(policy))
+    tenant, agent, version, updated, policy, settings = row
+    return AgentRecord(
+        tenant,
+        agent,
+        version,
+        updated,
+        decode_policy(policy),
+        decode_settings(settings) if settings else _NO_SETTINGS,
+    )
 
 
 def row_of_agent(record: AgentRecord) -> Row:
     """The row of the table of agents."""
-    return record.tenant, record.agent, record.version, record.updated, encode_policy(record.policy)
+    settings = None if record.settings == _NO_SETTINGS else encode_settings(record.settings)
+    return record.tenant, record.agent, record.version, record.updated, encode_policy(record.policy), settings
 
 
 def event_of(row: Row) -> Event:
@@ -243,6 +285,57 @@ def row_of_summary(session: int, life: int, summary: StoredSummary) -> Row:
     return session, life, summary.number, encode_summary(summary).decode()
 
 
+def row_of_run(session: int, life: int, key: SessionKey, change: RunChange) -> Row:
+    """The row of the table of runs of one that begins: RUN_COLUMNS."""
+    assert change.head is not None
+    return (
+        *(session, life, change.run_id, key.tenant, key.agent, change.head.created),
+        *(*row_of_run_state(change), encode_run_head(change.head)),
+    )
+
+
+def row_of_run_state(change: RunChange) -> Row:
+    """The values of RUN_STATE_COLUMNS."""
+    state = change.state
+    return int(state.status), state.claimable_at, state.ended or None, encode_run_state(state)
+
+
+def step_of(row: Row) -> StoredStep:
+    """The step in a row of STEP_COLUMNS."""
+    run_id, number, created, fence, status, first_seq, messages, content_type, payload = row
+    return StoredStep(run_id, number, payload, content_type, created, fence, RunStatus(status), first_seq, messages)
+
+
+def row_of_step(session: int, life: int, step: StoredStep) -> Row:
+    """The row of the table of steps: STORED_STEP_COLUMNS."""
+    return (
+        *(session, life, step.run_id, step.number, len(step.payload), step.created),
+        *(step.fence, int(step.status), step.first_seq, step.messages, step.content_type, step.payload),
+    )
+
+
+def file_key_of(row: Row) -> FileKey:
+    """The key in a row of FILE_KEY_COLUMNS."""
+    tenant, tier, owner, name = row
+    return FileKey(FileOwner(tenant, _TIERS[tier], owner), name)
+
+
+def row_of_file_key(key: FileKey) -> Row:
+    """The values of FILE_KEY_COLUMNS."""
+    tenant, tier, owner = key.owner
+    return tenant, int(tier), owner, key.name
+
+
+def file_version_of(row: Row) -> FileVersion:
+    """The version in a row of FILE_VERSION_COLUMNS."""
+    return FileVersion(*row)
+
+
+def row_of_file_version(version: FileVersion) -> Row:
+    """The values of FILE_VERSION_COLUMNS."""
+    return version.version, version.digest, version.size, version.author, version.created
+
+
 def record_of(text: str, open_calls: str | None) -> Record:
     """The record in the columns `record` and `open_calls`."""
     record = decode_record(text)
@@ -258,25 +351,33 @@ def stored_version(record: Record) -> int:
     """The value of the column `version`. It is negative where a server of an older schema would not see all of the
     record, and write it anew without that: its compare-and-set fails.
     """
-    is_plain = open_apart(record) is None and not record.summaries and record.fold_at is None
+    is_plain = open_apart(record) is None and not record.summaries and record.fold_at is None and not record.runs
     return record.version if is_plain else -record.version
 
 
-def seldom_changing(record: Record) -> tuple[object, ...]:
-    """What is beyond CHANGING_COLUMNS: what indexes over sessions hold of a record, and the open calls that stand apart
+def changed_columns(previous: Record, record: Record) -> tuple[tuple[str, ...], Row]:
+    """The fewest of CHANGING_COLUMNS, RUNNING_COLUMNS and RECORD_COLUMNS that hold all in which the row of the one
+    record differs from that of the other, and their values.
+    """
+    if _seldom_changing(previous) != _seldom_changing(record):
+        return RECORD_COLUMNS, row_of_record(record)
+    changing = (stored_version(record), _text_of_record(record), *_hints(record))
+    if previous.abandon_at != record.abandon_at:
+        return RUNNING_COLUMNS, (*changing, record.abandon_at)
+    return CHANGING_COLUMNS, changing
+
+
+def _seldom_changing(record: Record) -> tuple[object, ...]:
+    """What is beyond RUNNING_COLUMNS: what indexes over sessions hold of a record, and the open calls that stand apart
     from it.
     """
     return (*_indexed(record), record.fold_at, open_apart(record))
 
 
-def changing(record: Record) -> Row:
-    """The values of CHANGING_COLUMNS."""
-    return stored_version(record), _text_of_record(record), *_hints(record)
-
-
 def row_of_record(record: Record) -> Row:
     """The values of RECORD_COLUMNS."""
-    return (*row_of_addition(record), record.fold_at)
+    *row, abandon_at, open_calls = row_of_addition(record)
+    return *row, open_calls, record.fold_at, abandon_at
 
 
 def row_of_addition(record: Record) -> Row:
@@ -285,7 +386,7 @@ def row_of_addition(record: Record) -> Row:
     apart = open_apart(record)
     return (
         *(record.incarnation, stored_version(record), activity, user_id, removed_at),
-        *(_text_of_record(record), *_hints(record), expires_at),
+        *(_text_of_record(record), *_hints(record), expires_at, record.abandon_at),
         "" if apart is None else bytes(apart).decode(),
     )
 
@@ -309,7 +410,8 @@ class Codec:
     """Rows as records and back, where the database gives and takes every value as it is.
 
     An adapter whose database does not overrides what differs: keys and ids are of the type `types.exact`; the columns
-    `metadata` and `extra` of messages may hold any character, U+0000 included, all others may not.
+    `metadata` and `extra` of messages, `content_type` of steps and `author` of file versions may hold any character,
+    U+0000 included, all others may not.
     """
 
     entry = staticmethod(entry_of)
@@ -318,6 +420,11 @@ class Codec:
     lookup = staticmethod(lookup_of)
     row_of_lookup = staticmethod(row_of_lookup)
     agent = staticmethod(agent_of)
+    step = staticmethod(step_of)
+    row_of_step = staticmethod(row_of_step)
+    file_key = staticmethod(file_key_of)
+    file_version = staticmethod(file_version_of)
+    row_of_file_version = staticmethod(row_of_file_version)
 
     def text(self, value: Any) -> str:
         """The text of a value of the type `types.exact`."""

@@ -21,9 +21,9 @@ from sqlalchemy import (
     literal_column,
 )
 
-from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_text, number
+from memoryd_server.stores.sql.types import OFTEN_UPDATED, TABLE_OPTIONS, exact, long_bytes, long_text, number
 
-REVISION: Final = "0005"
+REVISION: Final = "0007"
 """The newest migration: a database at this revision is opened without looking at the migrations."""
 
 REVISION_TABLE: Final = "memoryd_schema"
@@ -60,6 +60,8 @@ sessions = Table(
     Column("open_calls", long_text()),
     # Of the record: since or from when its next summary is left to a client.
     Column("fold_at", BigInteger),
+    # Of the record: since when its unfinished run was left alone that was for longest.
+    Column("abandon_at", BigInteger),
     UniqueConstraint("tenant", "agent", "session_id", name="memoryd_sessions_key"),
     # An id is never used again, so that nothing left behind can belong to another session.
     sqlite_autoincrement=True,
@@ -105,6 +107,12 @@ Index(
     *(sessions.c.tenant, sessions.c.agent, sessions.c.fold_at, sessions.c.id),
     sqlite_where=sessions.c.fold_at.is_not(None),
     postgresql_where=sessions.c.fold_at.is_not(None),
+)
+Index(
+    "memoryd_sessions_abandoned",
+    sessions.c.abandon_at,
+    sqlite_where=sessions.c.abandon_at.is_not(None),
+    postgresql_where=sessions.c.abandon_at.is_not(None),
 )
 
 messages = Table(
@@ -173,6 +181,8 @@ agents = Table(
     Column("version", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("policy", long_text(), nullable=False),
+    # What else there is, as JSON text (`records.encode_settings`); NULL where nothing is set.
+    Column("settings", long_text()),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
@@ -251,6 +261,80 @@ summaries = Table(
     **TABLE_OPTIONS,
 )
 
+runs = Table(
+    "memoryd_runs",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    Column("life", Integer, primary_key=True, autoincrement=False),
+    Column("id", exact(), primary_key=True),
+    # Those of the session, for the lists; both are empty of a run that is being deleted (`runs`).
+    Column("tenant", exact(), nullable=False),
+    Column("agent", exact(), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    # From when on anybody may claim it; NULL where nobody may.
+    Column("claimable_at", BigInteger),
+    # NULL for one that has not.
+    Column("ended", BigInteger),
+    # As JSON texts (`records.encode_run_state`, `records.encode_run_head`).
+    Column("state", long_text(), nullable=False),
+    Column("head", long_text(), nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+    **OFTEN_UPDATED,
+)
+# They hold runs of dead lives too, until a sweep deletes these: who reads looks at the session's row. On PostgreSQL, as
+# above, none comes into question where the key leads to one row.
+_LISTED_RUN: Final = runs.c.tenant != literal_column("''")
+Index(
+    "memoryd_runs_of_agent",
+    *(runs.c.tenant, runs.c.agent, runs.c.created, runs.c.session, runs.c.id),
+    postgresql_where=_LISTED_RUN,
+)
+Index(
+    "memoryd_runs_by_status",
+    *(runs.c.tenant, runs.c.agent, runs.c.status, runs.c.created, runs.c.session, runs.c.id),
+    postgresql_where=_LISTED_RUN,
+)
+Index(
+    "memoryd_runs_of_session",
+    *(runs.c.session, runs.c.life, runs.c.created, runs.c.id),
+    postgresql_where=_LISTED_RUN,
+)
+Index(
+    "memoryd_runs_claimable",
+    *(runs.c.tenant, runs.c.agent, runs.c.claimable_at, runs.c.session, runs.c.id),
+    sqlite_where=runs.c.claimable_at.is_not(None),
+    postgresql_where=runs.c.claimable_at.is_not(None),
+)
+Index(
+    "memoryd_runs_ended",
+    *(runs.c.tenant, runs.c.agent, runs.c.ended, runs.c.session, runs.c.id),
+    sqlite_where=runs.c.ended.is_not(None),
+    postgresql_where=runs.c.ended.is_not(None),
+)
+
+run_steps = Table(
+    "memoryd_run_steps",
+    metadata,
+    Column("session", BigInteger, primary_key=True, autoincrement=False),
+    Column("life", Integer, primary_key=True, autoincrement=False),
+    Column("run_id", exact(), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    # Bytes of the payload: a page is measured without it.
+    Column("size", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    # Of the claim under which it was committed.
+    Column("fence", BigInteger, nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("content_type", long_text(), nullable=False),
+    Column("payload", long_bytes(), nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
 leases = Table(
     "memoryd_leases",
     metadata,
@@ -258,6 +342,43 @@ leases = Table(
     Column("holder", exact(), nullable=False),
     # By the store's clock.
     Column("ends_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Memory files, as far as their changes look at them: all else is in the row of their newest version.
+files = Table(
+    "memoryd_files",
+    metadata,
+    Column("tenant", exact(), primary_key=True),
+    # A value of `records.Tier`.
+    Column("tier", SmallInteger, primary_key=True, autoincrement=False),
+    Column("owner", exact(), primary_key=True),
+    Column("name", exact(), primary_key=True),
+    Column("incarnation", String(32), nullable=False),
+    # The newest one.
+    Column("version", BigInteger, nullable=False),
+    # As JSON text (`records.encode_requests`); NULL where there are none.
+    Column("requests", long_text()),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+    **OFTEN_UPDATED,
+)
+
+file_versions = Table(
+    "memoryd_file_versions",
+    metadata,
+    Column("tenant", exact(), primary_key=True),
+    Column("tier", SmallInteger, primary_key=True, autoincrement=False),
+    Column("owner", exact(), primary_key=True),
+    Column("name", exact(), primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("author", long_text(), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    # Last, since lists do not read it.
+    Column("content", long_bytes(), nullable=False),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )

@@ -17,24 +17,25 @@ from sqlalchemy.exc import DBAPIError
 from memoryd_server.limits import MIB
 from memoryd_server.stores.base import (
     Change,
+    ClaimableRun,
     Loaded,
     Outcome,
+    RunName,
     StoreCapability,
     StoreInfo,
     StoreMisconfigured,
     Tail,
+    Version,
 )
-from memoryd_server.stores.records import (
-    SessionKey,
-)
+from memoryd_server.stores.records import FileKey, Record, SessionKey, StoredFile, StoredRun
 from memoryd_server.stores.sql.errors import unavailable, unopenable
 from memoryd_server.stores.sql.file import make_private
-from memoryd_server.stores.sql.inline import LITTLE_BYTES, InlineReads, is_little
+from memoryd_server.stores.sql.inline import LITTLE_BYTES, LITTLE_FILES, LITTLE_RUNS, InlineReads, is_little
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.planned import SECRET, SECRET_BYTES, PlannedStore
 from memoryd_server.stores.sql.reader import Reader, TooMuch
 from memoryd_server.stores.sql.reads import Reads
-from memoryd_server.stores.sql.statements import Statements
+from memoryd_server.stores.sql.statements import statements_for
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.threads import HoldingThreads
 from memoryd_server.stores.sql.writer import LOCK_SECONDS, Writer, retry_while_locked
@@ -80,7 +81,7 @@ class SQLiteStore(PlannedStore):
         # Transactions are begun by statements of our own, never by the driver.
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": 0})
         event.listen(self._engine, "begin", _begin)
-        self._statements = Statements(self._engine.dialect)
+        self._statements = statements_for(self._engine.dialect)
         self._writer = HoldingThreads(
             "memoryd-sqlite-writer", 1, self._open_writer, close_held=Writer.close, after_call=Writer.tidy
         )
@@ -198,6 +199,37 @@ class SQLiteStore(PlannedStore):
             with suppress(TooMuch, sqlite3.Error):
                 return self._inline.run(Reader.load, key, tail, most_bytes=LITTLE_BYTES)
         return await self._read(Reader.load, key, tail)
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        if len(keys) <= LITTLE_FILES and self._inline.allowed:
+            # As in `load`.
+            with suppress(TooMuch, sqlite3.Error):
+                return self._inline.run(Reader.load_files, keys, LITTLE_BYTES)
+        return await super().load_files(keys)
+
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        if self._inline.allowed:
+            # As in `load`.
+            with suppress(sqlite3.Error):
+                return self._inline.run(Reader.load_run, key, run_id)
+        return await super().load_run(key, run_id)
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        if limit <= LITTLE_RUNS and self._inline.allowed:
+            # As in `load`.
+            with suppress(sqlite3.Error):
+                return self._inline.run(Reader.list_claimable, tenant, agent, before, limit)
+        return await super().list_claimable(tenant, agent, before, limit)
+
+    async def load_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[ClaimableRun]:
+        if limit <= LITTLE_RUNS and self._inline.allowed:
+            # As in `load`.
+            with suppress(sqlite3.Error):
+                return self._inline.run(Reader.load_claimable, tenant, agent, before, limit)
+        return await super().load_claimable(tenant, agent, before, limit)
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        return await self._write(Writer.run, lambda writes: writes.files.save(file, expected), size=file.version.size)
 
     async def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         return await self._write(Writer.commit, changes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import VARBINARY, BigInteger, Integer, String, Text
-from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy import VARBINARY, BigInteger, Integer, LargeBinary, String, Text
+from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 from sqlalchemy.types import TypeEngine
 
 from memoryd_server.limits import MAX_ID_BYTES
@@ -24,6 +24,11 @@ def exact(length: int = MAX_ID_BYTES) -> TypeEngine[str]:
 def long_text() -> TypeEngine[str]:
     """A text of any length."""
     return Text().with_variant(LONGTEXT(), *_MYSQL)
+
+
+def long_bytes() -> TypeEngine[bytes]:
+    """Bytes of any length."""
+    return LargeBinary().with_variant(LONGBLOB(), *_MYSQL)
 
 
 def number() -> TypeEngine[int]:

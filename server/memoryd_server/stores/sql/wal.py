@@ -6,12 +6,10 @@ SQLite by itself does so inside a commit, which waits for it, and again in every
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from memoryd_server.limits import MIB
-from memoryd_server.stores.base import Change
 
 PAGE_BYTES: Final = 4096
 """SQLite's default."""
@@ -37,10 +35,9 @@ class WriteAheadLog:
         self._pages = 0
         self._too_long = LONG_LOG_PAGES
 
-    def grow(self, changes: Sequence[Change]) -> None:
-        """Notes what a commit wrote."""
-        size = sum(message.size for change in changes for message in change.messages)
-        self._pages += len(changes) * PAGES_A_CHANGE + size // PAGE_BYTES
+    def grow(self, changes: int, size: int) -> None:
+        """Notes what a commit wrote: so many changes, with bodies of so many bytes."""
+        self._pages += changes * PAGES_A_CHANGE + size // PAGE_BYTES
 
     def tidy(self) -> None:
         """Writes the log back when it is time to."""

@@ -77,10 +77,17 @@ class Writer:
     def commit(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         with self:
             outcomes = apply_chains(changes, lambda change: carry_out(self._connection, self._writes.apply(change)))
-        self._log.grow(changes)
+        self._log.grow(len(changes), sum(map(_size, changes)))
         return outcomes
 
-    def run(self, plan: Callable[[Writes], Plan[Result]]) -> Result:
-        """Carries a plan out in a transaction."""
+    def run(self, plan: Callable[[Writes], Plan[Result]], size: int = 0) -> Result:
+        """Carries a plan out in a transaction. `size`: about how many bytes it writes, if these are many."""
         with self:
-            return carry_out(self._connection, plan(self._writes))
+            result = carry_out(self._connection, plan(self._writes))
+        self._log.grow(1, size)
+        return result
+
+
+def _size(change: Change) -> int:
+    """About how many bytes a change writes, if these are many."""
+    return sum(message.size for message in change.messages) + sum(len(step.payload) for step in change.new_steps)

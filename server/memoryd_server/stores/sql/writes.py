@@ -21,19 +21,23 @@ from memoryd_server.stores.records import (
     SessionKey,
     StoredMessage,
 )
+from memoryd_server.stores.sql.files import FileWrites
 from memoryd_server.stores.sql.reads import ADOPTED, find_lookups
 from memoryd_server.stores.sql.rows import (
+    CHANGING_COLUMNS,
+    RECORD_COLUMNS,
+    RUNNING_COLUMNS,
     Codec,
     LeftoverKind,
-    changing,
+    changed_columns,
     record_of,
     row_of_agent,
     row_of_event,
     row_of_record,
     row_of_summary,
-    seldom_changing,
     stored_version,
 )
+from memoryd_server.stores.sql.runs import RunWrites
 from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Execute, ExecuteMany, Fetch, Insert, Plan, first
 
@@ -78,8 +82,15 @@ class Writes:
     """The plans of the writes of the contract."""
 
     def __init__(self, statements: Statements, codec: Codec) -> None:
+        self.files = FileWrites(statements.files, codec)
+        self.runs = RunWrites(statements.runs, codec)
         self._sql = statements
         self._codec = codec
+        self._updates: Final = {
+            CHANGING_COLUMNS: statements.update_record,
+            RUNNING_COLUMNS: statements.update_running_record,
+            RECORD_COLUMNS: statements.update_session,
+        }
 
     def apply(self, change: Change) -> Plan[Outcome]:
         """Makes a change, or refuses it."""
@@ -104,6 +115,8 @@ class Writes:
             yield Execute(self._sql.begin_life, (life, *row_of_record(record), state.id))
         else:
             life = state.life
+            if (yield from self.runs.begins_again(state.id, life, change)):
+                return Conflict()
             yield from self._update(state, previous, record)
         yield from self._write_rows(state.id, life, change)
         return Committed()
@@ -153,14 +166,15 @@ class Writes:
             yield ExecuteMany(
                 self._sql.insert_summary, [row_of_summary(session, life, summary) for summary in change.new_summaries]
             )
+        yield from self.runs.write(session, life, change)
 
     def _update(self, state: _State, previous: Record, record: Record) -> Plan[None]:
         # A server of an older schema keeps open calls in the record, however many they are.
-        is_stored_so = state.version == stored_version(previous)
-        if is_stored_so and seldom_changing(previous) == seldom_changing(record):
-            yield Execute(self._sql.update_record, (*changing(record), state.id))
+        if state.version == stored_version(previous):
+            columns, values = changed_columns(previous, record)
         else:
-            yield Execute(self._sql.update_session, (*row_of_record(record), state.id))
+            columns, values = RECORD_COLUMNS, row_of_record(record)
+        yield Execute(self._updates[columns], (*values, state.id))
 
     def _end_life(self, key: SessionKey, state: _State, user_id: str | None, *, forever: bool) -> Plan[None]:
         """Leaves what a life held to `sweep`, and remembers the name when no life follows."""
@@ -262,6 +276,8 @@ class Writes:
             (last,) = first((yield Fetch(self._sql.last_old_event, (before, limit - deleted.total)))) or (None,)
             if last is not None:
                 deleted += Deleted(events=(yield Execute(self._sql.delete_old_events, (last,))))
+        if deleted.total < limit:
+            deleted += yield from self.runs.sweep(limit - deleted.total)
         before = now - limits.LOOKUP_SECONDS * _MICROSECONDS
         for (session,) in list((yield Fetch(self._sql.old_dead_names, (before, LEFTOVERS)))):
             if deleted.total >= limit:
@@ -274,7 +290,10 @@ class Writes:
 
     def erase(self, tenant: str, user_id: str, limit: int) -> Plan[Deleted]:
         lives = Fetch(self._sql.leftovers_of_user, (tenant, user_id, LEFTOVERS))
-        return (yield from self._delete_leftovers(lives, limit, forgets=True))
+        deleted = yield from self._delete_leftovers(lives, limit, forgets=True)
+        if deleted.total < limit:
+            deleted += Deleted(files=(yield from self.files.erase(tenant, user_id, limit - deleted.total)))
+        return deleted
 
     def _delete_leftovers(self, some: Fetch, limit: int, *, forgets: bool = False) -> Plan[Deleted]:
         """Deletes what a statement finds. Runs it again while nothing was deleted, as that would say that nothing is
@@ -306,6 +325,8 @@ class Writes:
         if deleted.total < limit:
             sql = (self._sql.last_summary_to_delete, self._sql.delete_summaries)
             deleted += Deleted(summaries=(yield from self._delete_first(*sql, of_life, limit - deleted.total)))
+        if deleted.total < limit:
+            deleted += yield from self.runs.delete_of_life(session, life, limit - deleted.total)
         if deleted.total >= limit:
             return deleted
         if kind is LeftoverKind.LIFE and not forgets:

@@ -3,13 +3,13 @@
 -- KEYS  the session's h and z; its partition
 -- ARGV  the session's digest; a life, or '' for all lives of a name, which must be dead; the most rows; whether its
 --       look-ups go too (0, 1); the member of the partition by which it was found
--- Reply: how many messages, events, look-ups, summaries and names were deleted.
+-- Reply: how many messages, events, look-ups, summaries, names, runs and steps were deleted.
 
 local h, z, p = KEYS[1], KEYS[2], KEYS[3]
 local digest, most, forgets = ARGV[1], tonumber(ARGV[3]), ARGV[4] == '1'
-local messages, events, lookups, summaries, names = 0, 0, 0, 0, 0
+local messages, events, lookups, summaries, names, runs, steps = 0, 0, 0, 0, 0, 0, 0
 
-local function left() return most - messages - events - lookups - summaries end
+local function left() return most - messages - events - lookups - summaries - runs - steps end
 
 -- Returns: whether nothing of the life is left.
 local function bury(dead)
@@ -26,8 +26,11 @@ local function bury(dead)
     with_all('ZREM', z, old)
     summaries = summaries + #old
   end
+  if left() > 0 then runs = runs + delete_runs(h, z, p, digest, life, beginning(z, life .. 'r', left())) end
+  if left() > 0 then steps = steps + delete_steps(h, z, life .. 't', left()) end
   if left() <= 0 then return false end
   call('ZREM', p, 'Q' .. due .. 'L' .. digest .. life)
+  with_all('ZREM', p, beginning(p, leaving(digest, life, '')))
   if not forgets then return false end
   lookups = lookups + delete_lookups(h, z, life, left())
   if left() <= 0 then return false end
@@ -50,4 +53,4 @@ if forgets and not ended[1] and ended[2] and #beginning(z, NAME .. 'd', 1) == 0 
   call('ZREM', p, 'Q' .. ended[2] .. 'N' .. digest)
   names = 1
 end
-return { messages, events, lookups, summaries, names }
+return { messages, events, lookups, summaries, names, runs, steps }

@@ -2,13 +2,13 @@
 --
 -- KEYS  the session's h and z; its partition. Where a staging may be adopted, its h, z and partition besides.
 -- ARGV  the full key; the session's digest; the staging's name, or ''; whether a change that is known is to be written
---       about, so that waiting for a replica waits for what was written before, too (0, 1); then of each change, where
---       a list is the number of its values and these:
+--       about, so that waiting for a replica waits for what was written before, too (0, 1); then of each change:
 --   expected   two values: the incarnation ('' where no session may exist) and the version
 --   kind       what it does: 0 changes a living session, 1 begins a life, 2 ends one, 3 begins a life with a staging
 --   user       whose the life is that ends; '' for nobody
 --   touches    whether messages that were stored before are touched, or joined by new ones (0, 1)
 --   record     three values: the new record, its incarnation and version
+--   sizes      how many values each of these lists has (4 bytes each), of which most are mostly empty
 --   lists      other fields of h: name, value, …
 --              new messages: entry by seq (without life and letter), body, undo or '', …
 --              look-ups: id, value, …
@@ -17,6 +17,9 @@
 --              messages that get other bodies: seq, counts, body, …
 --              events: number, value, when it is old, …
 --              summaries: number, the new summary or '' for one that goes, …
+--              runs: id, the beginning of its place (list, creation) or '' for one that goes on, the rest of it with the
+--              new state, the new head or '' where it stays, …
+--              new steps: SIZE RUN NUMBER, BYTES, the step, …
 --              members of the partition to add
 --              members of the partition to remove
 -- Reply: an outcome for each change: {C}ommitted; conflict {X, record or nil}; {K}nown {K, place among the look-ups
@@ -25,28 +28,37 @@
 local h, z, p = KEYS[1], KEYS[2], KEYS[3]
 local key, digest, staging, confirms = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
+-- Runs that the end of a life takes out of lists. If there ever are more, their members stay until the life is buried,
+-- and are passed over like all that tell of what is gone.
+local MOST_DELISTED = 10000
+
+local ARGV = ARGV
+local NOTHING = {}
 local at = 4
 
-local function take()
-  at = at + 1
-  return ARGV[at]
-end
-
-local function take_list()
+local function take_list(size)
+  if size == 0 then return NOTHING end
   local list = {}
-  for place = 1, tonumber(take()) do list[place] = ARGV[at + place] end
-  at = at + #list
+  for place = 1, size do list[place] = ARGV[at + place] end
+  at = at + size
   return list
 end
 
 local function take_change()
-  return {
-    incarnation = take(), version = take(), kind = take(), user = take(), touches = take() == '1',
-    new_record = take(), new_incarnation = take(), new_version = take(),
-    fields = take_list(), messages = take_list(), lookups = take_list(), completed = take_list(),
-    reopened = take_list(), replaced = take_list(), events = take_list(), summaries = take_list(),
-    listed = take_list(), unlisted = take_list(),
+  local change = {
+    incarnation = ARGV[at + 1], version = ARGV[at + 2], kind = ARGV[at + 3], user = ARGV[at + 4],
+    touches = ARGV[at + 5] == '1',
+    new_record = ARGV[at + 6], new_incarnation = ARGV[at + 7], new_version = ARGV[at + 8],
   }
+  at = at + 9
+  local fields, messages, lookups, completed, reopened, replaced, events, summaries, runs, steps, listed, unlisted
+    = unpack_('>I4I4I4I4I4I4I4I4I4I4I4I4', ARGV[at])
+  change.fields, change.messages, change.lookups = take_list(fields), take_list(messages), take_list(lookups)
+  change.completed, change.reopened, change.replaced = take_list(completed), take_list(reopened), take_list(replaced)
+  change.events, change.summaries = take_list(events), take_list(summaries)
+  change.runs, change.steps = take_list(runs), take_list(steps)
+  change.listed, change.unlisted = take_list(listed), take_list(unlisted)
+  return change
 end
 
 local function now()
@@ -58,6 +70,7 @@ local function end_life(life, user, is_last)
   local due = pack('>I8', now() + PURGE_DELAY + 1)
   -- First what needs no memory: a full database lets sessions go.
   call('HDEL', h, 'inc', 'ver', 'rec', 'vis', 'open', 'shape', 'summary')
+  delist_runs(h, p, digest, life, descending(z, '(' .. life .. 'r\255', '[' .. life .. 'r', MOST_DELISTED))
   call('ZADD', z, 0, NAME .. 'd' .. life .. due .. user)
   call('ZADD', p, 0, 'Q' .. due .. 'L' .. digest .. life)
   if user ~= '' then call('ZADD', p, 0, 'E' .. user .. 'L' .. digest .. life) end
@@ -109,6 +122,20 @@ local function replace(life, replaced)
   end
 end
 
+-- The stored values of the runs of a change, by place in it. Nil when one begins of which something is stored, or one
+-- goes on that is gone.
+local function stored_runs(life, runs)
+  local values = {}
+  for at = 1, #runs, 4 do
+    local value = call('HGET', h, life .. 'r' .. runs[at])
+    local begins = runs[at + 1] ~= ''
+    if begins == (value ~= false) then return nil end
+    if begins and #beginning(z, steps_of(life, runs[at]), 1) > 0 then return nil end
+    values[at] = value
+  end
+  return values
+end
+
 local function apply(change)
   local fields = { 'key', 'inc', 'ver', 'life', 'ended' }
   local lookups = change.lookups
@@ -132,7 +159,10 @@ local function apply(change)
     return { 'X', inc and call('HGET', h, 'rec') }
   end
 
-  local kind = change.kind
+  local kind, runs = change.kind, change.runs
+  local stored = {}
+  if kind == '0' then stored = stored_runs(life, runs) end
+  if not stored then return { 'X' } end
   local set, add = { 'rec', change.new_record, 'ver', change.new_version }, {}
   if kind == '2' then
     if inc then
@@ -179,7 +209,7 @@ local function apply(change)
     set[#set + 1] = NAME .. 'l' .. lookups[at]
     set[#set + 1] = life .. lookups[at + 1]
   end
-  local events, listed = change.events, {}
+  local events, listed, unlisted = change.events, {}, { unpack(change.unlisted) }
   for _, member in ipairs(change.listed) do
     listed[#listed + 1] = 0
     listed[#listed + 1] = member
@@ -203,6 +233,41 @@ local function apply(change)
     end
   end
 
+  for at = 1, #runs, 4 do
+    local run, before = runs[at], stored[at]
+    local value = (before and sub(before, 1, 24) or runs[at + 1]) .. runs[at + 2]
+    set[#set + 1] = life .. 'r' .. run
+    set[#set + 1] = value
+    if runs[at + 3] ~= '' then
+      set[#set + 1] = life .. 'h' .. run
+      set[#set + 1] = runs[at + 3]
+    end
+    if not before then
+      add[#add + 1] = 0
+      add[#add + 1] = by_creation(life, run, value)
+    end
+    if not before or listed_of(before) ~= listed_of(value) then
+      local old = listings(digest, life, run, before)
+      for place, member in ipairs(listings(digest, life, run, value)) do
+        if member ~= old[place] then
+          if member ~= '' then
+            listed[#listed + 1] = 0
+            listed[#listed + 1] = member
+          end
+          if old[place] ~= '' then unlisted[#unlisted + 1] = old[place] end
+        end
+      end
+    end
+  end
+  local steps = change.steps
+  for at = 1, #steps, 3 do
+    local name = life .. 't' .. steps[at]
+    add[#add + 1] = 0
+    add[#add + 1] = name .. steps[at + 1]
+    set[#set + 1] = name
+    set[#set + 1] = steps[at + 2]
+  end
+
   with_all('HSET', h, set)
   turn(life, change.completed, '1', '0')
   turn(life, change.reopened, '0', '1')
@@ -211,7 +276,7 @@ local function apply(change)
   with_all('HDEL', h, dropped)
   with_all('ZREM', z, dropped)
   with_all('ZADD', p, listed)
-  with_all('ZREM', p, change.unlisted)
+  with_all('ZREM', p, unlisted)
   if change.touches then call('HINCRBY', h, 'shape', 1) end
   return { 'C' }
 end

@@ -1,9 +1,19 @@
 """memoryd: the memory service for agents. This is its Python SDK; `memoryd.v1` holds the generated code of the API."""
 
 from memoryd.aio import AsyncAgent, AsyncMemoryClient, AsyncSession, AsyncSummaryTask, AsyncSummaryTasks, AsyncWatch
+from memoryd.aio_memory import AsyncMemoryContext, AsyncMemoryFiles, AsyncMemoryTools
+from memoryd.aio_run import AsyncRun, AsyncRunClaims
 from memoryd.batches import batches
 from memoryd.client import Agent, MemoryClient, Session, SummaryTask, SummaryTasks, Watch
-from memoryd.converters import AnthropicPrompt, from_anthropic, from_openai, to_anthropic, to_openai
+from memoryd.converters import (
+    AnthropicPrompt,
+    from_anthropic,
+    from_openai,
+    from_openai_responses,
+    to_anthropic,
+    to_openai,
+    to_openai_responses,
+)
 from memoryd.decoding import message_from_proto
 from memoryd.encoding import message_to_proto
 from memoryd.errors import (
@@ -24,6 +34,8 @@ from memoryd.errors import (
     InvalidArgument,
     LastSeqMismatch,
     MemorydError,
+    MemoryFileFull,
+    MemoryFileNotFound,
     MessageIdConflict,
     MessageNotFound,
     MethodUnknown,
@@ -34,10 +46,18 @@ from memoryd.errors import (
     RequestIdConflict,
     ResourceExhausted,
     ResumeTokenInvalid,
+    RunEnded,
+    RunExists,
+    RunLeaseLost,
+    RunNotClaimable,
+    RunNotFound,
+    RunUnfinished,
+    SecretFound,
     ServerDraining,
     ServerUnavailable,
     SessionExists,
     SessionNotFound,
+    StepMismatch,
     StoreUnavailable,
     StoreUnknown,
     SummariesDisabled,
@@ -47,6 +67,7 @@ from memoryd.errors import (
     SummaryTaskVoid,
     SummaryUnderWay,
     TlsFailed,
+    TooManyRuns,
     TooManyWatchers,
     Unauthenticated,
     Unavailable,
@@ -58,6 +79,7 @@ from memoryd.errors import (
 from memoryd.events import WatchEvent, WatchEventKind
 from memoryd.histories import (
     FOREVER,
+    SERVERS_DEFAULT,
     AgentInfo,
     AppendedMessage,
     ClearedAgent,
@@ -69,6 +91,9 @@ from memoryd.histories import (
     SessionSettings,
 )
 from memoryd.ids import new_id
+from memoryd.memories import AddedEntries, MemoryFile, MemoryFileInfo, MemoryStyle, TierState, TierStatus
+from memoryd.memory import MemoryContext, MemoryFiles, MemoryTools
+from memoryd.memory_sources import ProjectFiles, StoredMemory, UserFiles
 from memoryd.messages import (
     Data,
     Media,
@@ -99,13 +124,17 @@ from memoryd.policies import (
     WindowMode,
     WindowOptions,
 )
+from memoryd.run import Run, RunClaims
+from memoryd.runs import RunInfo, RunStatus, RunStep
 from memoryd.stores import Capability, StoreInfo
 from memoryd.summaries import SummarizedSession, Summary
 from memoryd.windows import LeftOut, LeftOutMessage, LeftOutReason, SummaryState, Window, WindowStats
 
 __all__ = [
     "FOREVER",
+    "SERVERS_DEFAULT",
     "Aborted",
+    "AddedEntries",
     "Agent",
     "AgentInfo",
     "AlreadyExists",
@@ -114,6 +143,11 @@ __all__ = [
     "AppendedMessage",
     "AsyncAgent",
     "AsyncMemoryClient",
+    "AsyncMemoryContext",
+    "AsyncMemoryFiles",
+    "AsyncMemoryTools",
+    "AsyncRun",
+    "AsyncRunClaims",
     "AsyncSession",
     "AsyncSummaryTask",
     "AsyncSummaryTasks",
@@ -141,6 +175,14 @@ __all__ = [
     "ListOrder",
     "Media",
     "MemoryClient",
+    "MemoryContext",
+    "MemoryFile",
+    "MemoryFileFull",
+    "MemoryFileInfo",
+    "MemoryFileNotFound",
+    "MemoryFiles",
+    "MemoryStyle",
+    "MemoryTools",
     "MemorydError",
     "Message",
     "MessageIdConflict",
@@ -154,6 +196,7 @@ __all__ = [
     "PageTokenInvalid",
     "Part",
     "Policy",
+    "ProjectFiles",
     "Reasoning",
     "RecordTooLarge",
     "Redaction",
@@ -165,6 +208,18 @@ __all__ = [
     "Retention",
     "RewoundSession",
     "Role",
+    "Run",
+    "RunClaims",
+    "RunEnded",
+    "RunExists",
+    "RunInfo",
+    "RunLeaseLost",
+    "RunNotClaimable",
+    "RunNotFound",
+    "RunStatus",
+    "RunStep",
+    "RunUnfinished",
+    "SecretFound",
     "ServerDraining",
     "ServerUnavailable",
     "Session",
@@ -172,9 +227,11 @@ __all__ = [
     "SessionInfo",
     "SessionNotFound",
     "SessionSettings",
+    "StepMismatch",
     "StoreInfo",
     "StoreUnavailable",
     "StoreUnknown",
+    "StoredMemory",
     "SummariesDisabled",
     "SummarizedSession",
     "SummarizerDiffers",
@@ -188,13 +245,17 @@ __all__ = [
     "SummaryTasks",
     "SummaryUnderWay",
     "Text",
+    "TierState",
+    "TierStatus",
     "TlsFailed",
     "Tokenizer",
+    "TooManyRuns",
     "TooManyWatchers",
     "ToolCall",
     "ToolResult",
     "Unauthenticated",
     "Unavailable",
+    "UserFiles",
     "Watch",
     "WatchEvent",
     "WatchEventKind",
@@ -212,12 +273,14 @@ __all__ = [
     "developer",
     "from_anthropic",
     "from_openai",
+    "from_openai_responses",
     "message_from_proto",
     "message_to_proto",
     "new_id",
     "system",
     "to_anthropic",
     "to_openai",
+    "to_openai_responses",
     "tool",
     "user",
 ]

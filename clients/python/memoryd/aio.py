@@ -13,6 +13,7 @@ import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,10 +21,13 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
-from memoryd import paging, plans
+from memoryd import memory_plans, paging, plans, run_plans
+from memoryd.aio_memory import AsyncMemoryContext, AsyncMemoryFiles
+from memoryd.aio_run import AsyncRun, AsyncRunClaims
 from memoryd.arguments import string
 from memoryd.batches import batches
-from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
+from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Metadata, Target, store_name
+from memoryd.connections import AsyncConnection, is_cancelled
 from memoryd.errors import MemorydError, SummaryTaskVoid, typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
@@ -38,93 +42,25 @@ from memoryd.histories import (
     SessionSettings,
 )
 from memoryd.ids import new_id
+from memoryd.memories import MemoryStyle
+from memoryd.memory_contexts import Rendering
+from memoryd.memory_sources import ProjectFiles, StoredMemory, UserFiles
 from memoryd.messages import Message, Role
-from memoryd.methods import STUBS, WATCH_MESSAGES, Method
+from memoryd.methods import WATCH_MESSAGES
+from memoryd.outages import log
 from memoryd.policies import OpenCalls, Oversize, Policy
+from memoryd.run_claiming import DEFAULT_POLL, Claiming
+from memoryd.run_work import DEFAULT_LEASE, holder_name
+from memoryd.runs import RunInfo, RunStatus, RunStep
 from memoryd.stores import StoreInfo
 from memoryd.summaries import SummarizedSession, Summary
-from memoryd.summary_work import RELEASE_SECONDS, Asking, LeasedTask, log
+from memoryd.summary_work import Asking, LeasedTask
 from memoryd.v1.summary_service_pb2 import SummaryTask as ProtoSummaryTask
 from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-
-
-class AsyncConnection:
-    """A channel, made by the first call in its event loop, and the loop that carries plans out on it."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.metadata = target.metadata(target.store)
-        """That of calls that begin now: it names their store."""
-        self._channel: grpc.aio.Channel | None = None
-        self._stubs: Mapping[type[Any], Any] = {}
-        self.closed = False
-        self.leases: set[AsyncSummaryTask] = set()
-        """The summary tasks that are neither committed nor given up."""
-
-    async def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
-        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
-
-        All its calls go to the store that the metadata names; None for the store that the client uses now.
-        """
-        metadata = self.metadata if metadata is None else metadata
-        deadline = Deadline(self.target.timeout if timeout is None else timeout)
-        try:
-            call = next(plan)
-            while True:
-                try:
-                    answer = await self._answer(call, deadline, metadata)
-                except grpc.RpcError as failed:
-                    call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
-                else:
-                    call = plan.send(answer)
-        except StopIteration as done:
-            result: Result = done.value
-            return result
-
-    def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> AsyncIterator[Item]:
-        """Gives the items of all pages, each page read when the one before is used up, within the timeout.
-
-        All pages are of the store that the client uses now.
-        """
-        return self._items(pages, timeout, self.metadata)
-
-    async def _items(self, pages: paging.Pages[Item], timeout: float | None, metadata: Metadata) -> AsyncIterator[Item]:
-        while pages.left:
-            for item in await self.run(pages.next_page(), timeout, metadata):
-                yield item
-
-    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None, metadata: Metadata) -> Any:
-        """Begins a call that may take `timeout` seconds; without them, as long as it likes."""
-        if self.closed:
-            raise RuntimeError("this client is closed; make a new AsyncMemoryClient")
-        if self._channel is None:
-            self._channel = channel = self._opened()
-            self._stubs = {stub: stub(channel) for stub in STUBS}
-        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
-
-    async def close(self, *, failed: bool = False) -> None:
-        """Gives leased tasks up, and closes the channel."""
-        for task in tuple(self.leases):
-            with suppress(MemorydError):
-                await task.abandon(failed=failed, timeout=RELEASE_SECONDS)
-        self.closed = True
-        if self._channel is not None:
-            await self._channel.close()
-
-    async def _answer(self, call: plans.Call[Any, Any], deadline: Deadline, metadata: Metadata) -> Any:
-        answer = self.begin(call.method, call.request, deadline.left(), metadata)
-        return [response async for response in answer] if call.streaming else await answer
-
-    def _opened(self) -> grpc.aio.Channel:
-        target = self.target
-        options = channel_options(target.address)
-        if target.credentials is None:
-            return grpc.aio.insecure_channel(target.address, options=options)
-        return grpc.aio.secure_channel(target.address, target.credentials, options=options)
 
 
 class AsyncMemoryClient:
@@ -201,6 +137,32 @@ class AsyncMemoryClient:
         """Deletes all that a user owns. Like `MemoryClient.erase_user`."""
         return await self._connection.run(plans.erase_user(user_id), timeout)
 
+    async def render_context(
+        self,
+        stored: StoredMemory | None = None,
+        *,
+        user: UserFiles | StoredMemory | None = None,
+        project: ProjectFiles | StoredMemory | None = None,
+        agent: str = "",
+        budget: int | None = None,
+        style: MemoryStyle | str = MemoryStyle.ENCLOSED,
+        timeout: float | None = None,
+    ) -> AsyncMemoryContext:
+        """Renders an agent's memory into one bounded block for its prompt. Like `MemoryClient.render_context`.
+
+        Files are read in a thread.
+        """
+        rendering = Rendering(stored, user, project, agent=agent, budget=budget, style=style)
+        metadata = self._connection.metadata
+        if rendering.has_files:
+            await asyncio.to_thread(rendering.read)
+        response = await self._connection.run(rendering.plan(), timeout, metadata)
+        return AsyncMemoryContext(self._connection, metadata, rendering, response)
+
+    def files(self, *, user: str | None = None, project: str | None = None) -> AsyncMemoryFiles:
+        """Names the memory files of a user or of a project in the store; nothing is called."""
+        return AsyncMemoryFiles(self._connection, memory_plans.owner(user=user, project=project))
+
     def summary_tasks(
         self, *, agent: str, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
     ) -> "AsyncSummaryTasks":
@@ -227,6 +189,95 @@ class AsyncMemoryClient:
         """
         tasks = self.summary_tasks(agent=agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
         return await _summarize_with(tasks, function, model)
+
+    def run(
+        self,
+        session: "AsyncSession",
+        id: str | None = None,
+        *,
+        metadata: str = "",
+        holder: str | None = None,
+        lease: float = DEFAULT_LEASE,
+        create: SessionSettings | None = None,
+    ) -> AsyncRun:
+        """Names a new run of a session, which begins when it is entered. Like `MemoryClient.run`."""
+        key = run_plans.run_key(plans.key_of(session, AsyncSession), new_id() if id is None else id)
+        beginning = run_plans.creation(key, metadata=metadata, holder=holder_name(holder), lease=lease, create=create)
+        return AsyncRun(self._connection, self._connection.metadata, session, beginning)
+
+    def claim(
+        self, session: "AsyncSession", run_id: str, *, holder: str | None = None, lease: float = DEFAULT_LEASE
+    ) -> AsyncRun:
+        """Names a run to go on with, which is claimed when it is entered. Like `MemoryClient.claim`."""
+        key = run_plans.run_key(plans.key_of(session, AsyncSession), run_id, "run_id")
+        beginning = run_plans.claim(key, holder=holder_name(holder), lease=lease, request_id=new_id())
+        return AsyncRun(self._connection, self._connection.metadata, session, beginning)
+
+    def claims(
+        self, agent: str, *, holder: str | None = None, lease: float = DEFAULT_LEASE, poll: float = DEFAULT_POLL
+    ) -> AsyncRunClaims:
+        """Iterates over the runs of an agent that any worker may take up. Like `MemoryClient.claims`."""
+        claiming = Claiming(agent, holder=holder, lease=lease, poll=poll)
+        return AsyncRunClaims(self._connection, partial(AsyncSession, self._connection), claiming)
+
+    async def enqueue_run(
+        self,
+        session: "AsyncSession",
+        id: str | None = None,
+        *,
+        metadata: str = "",
+        create: SessionSettings | None = None,
+        timeout: float | None = None,
+    ) -> RunInfo:
+        """Begins a run for any worker to claim. Like `MemoryClient.enqueue_run`."""
+        key = run_plans.run_key(plans.key_of(session, AsyncSession), new_id() if id is None else id)
+        return await self._connection.run(run_plans.enqueue(key, metadata=metadata, create=create), timeout)
+
+    async def get_run(self, session: "AsyncSession", id: str, *, timeout: float | None = None) -> RunInfo:
+        """Reads a run. RunNotFound or SessionNotFound without it."""
+        return await self._connection.run(
+            run_plans.get(run_plans.run_key(plans.key_of(session, AsyncSession), id)), timeout
+        )
+
+    def runs(
+        self,
+        *,
+        agent: str | None = None,
+        session: "AsyncSession | None" = None,
+        statuses: Iterable[RunStatus | str] = (),
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncIterator[RunInfo]:
+        """Lists the runs of a session, or of all sessions of an agent. Like `MemoryClient.runs`."""
+        key = None if session is None else plans.key_of(session, AsyncSession)
+        pages = paging.run_pages(agent=agent, session=key, statuses=statuses, page_size=page_size)
+        return self._connection.iterate(pages, timeout)
+
+    async def update_run(
+        self,
+        info: RunInfo,
+        *,
+        status: RunStatus | str | None = None,
+        reason: str = "",
+        metadata: str | None = None,
+        timeout: float | None = None,
+    ) -> RunInfo:
+        """Changes a run that was just read, as who does not hold it. Like `MemoryClient.update_run`."""
+        plan = run_plans.update(info, status=status, reason=reason, metadata=metadata)
+        return await self._connection.run(plan, timeout)
+
+    async def delete_run(self, session: "AsyncSession", id: str, *, timeout: float | None = None) -> bool:
+        """Deletes a run that has ended, with its steps. Like `MemoryClient.delete_run`."""
+        return await self._connection.run(
+            run_plans.delete(run_plans.run_key(plans.key_of(session, AsyncSession), id)), timeout
+        )
+
+    def run_steps(
+        self, session: "AsyncSession", id: str, after: int = 0, *, page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[RunStep]:
+        """Iterates over a run's steps by number. Like `MemoryClient.run_steps`."""
+        key = run_plans.run_key(plans.key_of(session, AsyncSession), id)
+        return self._connection.iterate(paging.run_step_pages(key, after=after, page_size=page_size), timeout)
 
     async def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
@@ -285,7 +336,7 @@ class AsyncSession:
 
     async def append_all(
         self,
-        messages: Iterable[Message],
+        messages: Message | Iterable[Message],
         *,
         create: SessionSettings | None = None,
         timeout: float | None = None,
@@ -519,14 +570,17 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
             if self._call is None:
                 self._call = self._connection.begin(WATCH_MESSAGES, self._follower.request(), None, self._metadata)
             if (answer := await self._call.read()) is not grpc.aio.EOF:
+                self._connection.server.has_answered = True
                 self._follower.answered(answer)
                 return
             error = broken_off(address, grpc.StatusCode.OK)
         except grpc.RpcError as failed:
             error = typed_error(failed, address, WATCH_MESSAGES, NO_DEADLINE)
+            if not self._connection.server.has_answered:
+                error = await self._connection.explained(error, WATCH_MESSAGES, NO_DEADLINE)
         except asyncio.CancelledError:
             # gRPC raises it for a call with the status CANCELLED, too, though nobody cancelled this task.
-            if _is_cancelled():
+            if is_cancelled():
                 self._forget_call()
                 raise
             error = broken_off(address, grpc.StatusCode.CANCELLED)
@@ -545,11 +599,6 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
             call.cancel()
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 class AsyncSummaryTask(LeasedTask):
     """The work for one summary, leased to the iterator that gave it: `AsyncSummaryTasks`."""
 
@@ -557,7 +606,7 @@ class AsyncSummaryTask(LeasedTask):
         super().__init__(task)
         self._connection = connection
         self._metadata = metadata
-        connection.leases.add(self)
+        connection.leases[self] = self.abandon
 
     async def commit(self, text: str, model: str = "", *, timeout: float | None = None) -> Summary:
         """Commits the summary, and gives it. Like `SummaryTask.commit`."""
@@ -579,7 +628,7 @@ class AsyncSummaryTask(LeasedTask):
 
     def _settle(self) -> None:
         self.settled = True
-        self._connection.leases.discard(self)
+        self._connection.leases.pop(self, None)
 
 
 class AsyncSummaryTasks(AsyncIterable[AsyncSummaryTask]):
@@ -691,7 +740,16 @@ class AsyncAgent:
         return await self._connection.run(plans.agent_info(self.name), timeout)
 
     async def update(
-        self, *, policy: Policy | None = None, etag: str | None = None, timeout: float | None = None
+        self,
+        *,
+        policy: Policy | None = None,
+        load_memory: bool | None = None,
+        run_retention: timedelta | None = None,
+        etag: str | None = None,
+        timeout: float | None = None,
     ) -> AgentInfo:
-        """Replaces the agent's policy. Like `Agent.update`."""
-        return await self._connection.run(plans.update_agent(self.name, policy=policy, etag=etag), timeout)
+        """Changes the agent's settings. Like `Agent.update`."""
+        plan = plans.update_agent(
+            self.name, policy=policy, load_memory=load_memory, run_retention=run_retention, etag=etag
+        )
+        return await self._connection.run(plan, timeout)

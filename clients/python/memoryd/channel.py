@@ -1,18 +1,17 @@
 """How the clients' channels are set up: the same options for the sync and the async client."""
 
 import ipaddress
-import json
 import os
 import re
 import ssl
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import grpc
 
 from memoryd.arguments import seconds, string
-from memoryd.methods import METHODS
 
 DEFAULT_ADDRESS = "127.0.0.1:7600"
 DEFAULT_TIMEOUT = 30.0
@@ -21,31 +20,24 @@ DEFAULT_TIMEOUT = 30.0
 Metadata = tuple[tuple[str, str], ...]
 """What goes along with a call: the name of its store, and the caller's token."""
 
-_RETRY_POLICY = {
-    "maxAttempts": 5,
-    "initialBackoff": "0.1s",
-    "maxBackoff": "2s",
-    "backoffMultiplier": 2,
-    "retryableStatusCodes": ["UNAVAILABLE"],
-}
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 1.0
+"""The pauses between tries of a call (`retries.py`), and between tries to connect, so that a server that restarts is
+found again as soon as a call is."""
+_CONNECT_SECONDS: Final = 5.0
+"""What one try to connect may take."""
 _PORT = re.compile(r":[0-9]+\Z")
 _THIS_MACHINE = ("unix:", "unix-abstract:")
 """The beginnings of addresses that no other machine can have."""
 
 
-def service_config() -> str:
-    """The gRPC service config (JSON): which methods are retried, and how. Retries end with the call's deadline."""
-    names = [{"service": method.service, "method": method.name} for method in METHODS if method.retried]
-    return json.dumps({"methodConfig": [{"name": names, "retryPolicy": _RETRY_POLICY}]})
-
-
 def channel_options(address: str) -> list[tuple[str, str | int]]:
     """The options of a channel. The limit of received messages stays gRPC's 4 MiB: every answer fits into it."""
     options: list[tuple[str, str | int]] = [
-        ("grpc.service_config", service_config()),
-        # A server that restarts is found again within a retry, not after gRPC's default of a second.
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.initial_reconnect_backoff_ms", int(FIRST_PAUSE_SECONDS * 1_000)),
+        ("grpc.max_reconnect_backoff_ms", int(LONGEST_PAUSE_SECONDS * 1_000)),
+        # Despite its name: how long a try to connect may take. By default it is longer than a call is tried again.
+        ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1_000)),
         # The server allows pings every 10 s.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
@@ -58,6 +50,13 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
         # A proxy from the environment (http_proxy) does not reach this machine's loopback.
         options.append(("grpc.enable_http_proxy", 0))
     return options
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """The name (or the address) of a server's machine, and the port: that of HTTPS where none is given, as in gRPC."""
+    name = address.removeprefix("dns:").rpartition("/")[2]
+    port = _PORT.search(name)
+    return _PORT.sub("", name).removeprefix("[").removesuffix("]"), port[0].removeprefix(":") if port else "443"
 
 
 def is_loopback(address: str) -> bool:
@@ -90,8 +89,7 @@ class Target:
     def __post_init__(self) -> None:
         if not string(self.address, "address", DEFAULT_ADDRESS):
             raise ValueError(f"address is empty; give the server's host:port, for example {DEFAULT_ADDRESS!r}")
-        if seconds(self.timeout, "timeout") <= 0:
-            raise ValueError(f"timeout is {self.timeout:g}; give the seconds that a call may take, more than 0")
+        call_seconds(self.timeout)
         if self.store is not None:
             store_name(self.store, "store")
         if self.token is not None:
@@ -155,11 +153,19 @@ def _certificates(ca: str | os.PathLike[str] | bytes) -> bytes:
     return pem
 
 
+def call_seconds(timeout: float) -> float:
+    """The seconds that an operation may take. TypeError and ValueError for what is no number of them above 0."""
+    checked = seconds(timeout, "timeout")
+    if checked <= 0:
+        raise ValueError(f"timeout is {checked:g}; give the seconds that a call may take, more than 0")
+    return checked
+
+
 class Deadline:
-    """The end of one operation, which may take several calls."""
+    """The end of one operation, which may take several calls. TypeError and ValueError as in `call_seconds`."""
 
     def __init__(self, timeout: float) -> None:
-        self.seconds = seconds(timeout, "timeout")
+        self.seconds = call_seconds(timeout)
         self._end = time.monotonic() + self.seconds
 
     def left(self) -> float:

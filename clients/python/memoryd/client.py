@@ -9,18 +9,19 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 
-from memoryd import paging, plans
+from memoryd import memory_plans, paging, plans, run_plans
 from memoryd.arguments import string
 from memoryd.batches import batches
-from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Deadline, Metadata, Target, channel_options, store_name
+from memoryd.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT, Metadata, Target, store_name
+from memoryd.connections import Connection
 from memoryd.errors import MemorydError, SummaryTaskVoid, typed_error
 from memoryd.events import WatchEvent
 from memoryd.histories import (
@@ -35,12 +36,21 @@ from memoryd.histories import (
     SessionSettings,
 )
 from memoryd.ids import new_id
+from memoryd.memories import MemoryStyle
+from memoryd.memory import MemoryContext, MemoryFiles
+from memoryd.memory_contexts import Rendering
+from memoryd.memory_sources import ProjectFiles, StoredMemory, UserFiles
 from memoryd.messages import Message, Role
-from memoryd.methods import STUBS, WATCH_MESSAGES, Method
+from memoryd.methods import WATCH_MESSAGES
+from memoryd.outages import log
 from memoryd.policies import OpenCalls, Oversize, Policy
+from memoryd.run import Run, RunClaims
+from memoryd.run_claiming import DEFAULT_POLL, Claiming
+from memoryd.run_work import DEFAULT_LEASE, holder_name
+from memoryd.runs import RunInfo, RunStatus, RunStep
 from memoryd.stores import StoreInfo
 from memoryd.summaries import SummarizedSession, Summary
-from memoryd.summary_work import RELEASE_SECONDS, Asking, LeasedTask, log
+from memoryd.summary_work import Asking, LeasedTask
 from memoryd.v1.summary_service_pb2 import SummaryTask as ProtoSummaryTask
 from memoryd.watching import NO_DEADLINE, Follower, broken_off
 from memoryd.windows import Window
@@ -49,80 +59,13 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 
-class Connection:
-    """A channel, and the loop that carries plans out on it."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.metadata = target.metadata(target.store)
-        """That of calls that begin now: it names their store."""
-        options = channel_options(target.address)
-        if target.credentials is None:
-            self._channel = grpc.insecure_channel(target.address, options=options)
-        else:
-            self._channel = grpc.secure_channel(target.address, target.credentials, options=options)
-        self._stubs = {stub: stub(self._channel) for stub in STUBS}
-        self.closed = False
-        self.leases: set[SummaryTask] = set()
-        """The summary tasks that are neither committed nor given up."""
-
-    def run(self, plan: plans.Plan[Result], timeout: float | None, metadata: Metadata | None = None) -> Result:
-        """Carries a plan out within the timeout (in seconds; None: the client's) and returns its result.
-
-        All its calls go to the store that the metadata names; None for the store that the client uses now.
-        """
-        metadata = self.metadata if metadata is None else metadata
-        deadline = Deadline(self.target.timeout if timeout is None else timeout)
-        try:
-            call = next(plan)
-            while True:
-                try:
-                    answer = self._answer(call, deadline, metadata)
-                except grpc.RpcError as failed:
-                    call = plan.throw(typed_error(failed, self.target.address, call.method, deadline.seconds))
-                else:
-                    call = plan.send(answer)
-        except StopIteration as done:
-            result: Result = done.value
-            return result
-
-    def iterate(self, pages: paging.Pages[Item], timeout: float | None) -> Iterator[Item]:
-        """Gives the items of all pages, each page read when the one before is used up, within the timeout.
-
-        All pages are of the store that the client uses now.
-        """
-        return self._items(pages, timeout, self.metadata)
-
-    def _items(self, pages: paging.Pages[Item], timeout: float | None, metadata: Metadata) -> Iterator[Item]:
-        while pages.left:
-            yield from self.run(pages.next_page(), timeout, metadata)
-
-    def begin(self, method: Method[Any, Any], request: Any, timeout: float | None, metadata: Metadata) -> Any:
-        """Makes a call that may take `timeout` seconds; without them, as long as it likes."""
-        if self.closed:
-            raise RuntimeError("this client is closed; make a new MemoryClient")
-        return getattr(self._stubs[method.stub], method.name)(request, timeout=timeout, metadata=metadata)
-
-    def close(self, *, failed: bool = False) -> None:
-        """Gives leased tasks up, and closes the channel."""
-        for task in tuple(self.leases):
-            with suppress(MemorydError):
-                task.abandon(failed=failed, timeout=RELEASE_SECONDS)
-        self.closed = True
-        self._channel.close()
-
-    def _answer(self, call: plans.Call[Any, Any], deadline: Deadline, metadata: Metadata) -> Any:
-        answer = self.begin(call.method, call.request, deadline.left(), metadata)
-        return list(answer) if call.streaming else answer
-
-
 class MemoryClient:
     """A client of a memoryd server. Safe to use from several threads; close it, or use it as a context manager.
 
     No server is called until the first operation. Each operation raises a MemorydError when it fails: DeadlineExceeded
     after the timeout, ServerUnavailable when no server answers. Reads and changes that are safe to repeat (all but
-    updates and the clearing of an agent) are tried again while the server is unavailable, up to five times within the
-    timeout; when that ends it, the cause is only in the server's log.
+    updates, the clearing of an agent and the deletion of a memory file) are tried again while the server is
+    unavailable: for up to 10 seconds once it has answered, within the timeout.
 
     A TypeError or ValueError, raised before any call, names an argument that no request could carry: of another type,
     an integer beyond 64 bits, a timeout that is not finite.
@@ -204,6 +147,47 @@ class MemoryClient:
         """
         return self._connection.run(plans.erase_user(user_id), timeout)
 
+    def render_context(
+        self,
+        stored: StoredMemory | None = None,
+        *,
+        user: UserFiles | StoredMemory | None = None,
+        project: ProjectFiles | StoredMemory | None = None,
+        agent: str = "",
+        budget: int | None = None,
+        style: MemoryStyle | str = MemoryStyle.ENCLOSED,
+        timeout: float | None = None,
+    ) -> MemoryContext:
+        """Renders an agent's memory into one bounded block for its prompt, marked as unverified, with instructions for
+        keeping it.
+
+        >>> context = memory.render_context(user=UserFiles(), project=ProjectFiles("."))
+        >>> system_prompt = "You are a travel agent. " + context.prompt
+
+        Files of this machine are read now, in their folder alone and at most 1 MiB of each. What cannot be read is told
+        in `warnings` and in the log `memoryd`, and the rest is rendered. So it is when no server answers within the
+        timeout: the context is empty then, and the agent starts all the same.
+
+        Args:
+            stored: Both tiers from the store; or, tier by tier,
+            user: where the user tier is: `UserFiles()` or `StoredMemory(user=…)`; None for nowhere,
+            project: and the project tier: `ProjectFiles(workspace)` or `StoredMemory(project=…)`.
+            agent: The agent whose prompt it is for: without `load_memory` in its settings, nothing is rendered. Empty:
+                no agent is asked, and the call itself is the opt-in.
+            budget: The most characters of headers, notices and memory together, 256 to 100,000; None for 6,000.
+            style: The form of the block, `enclosed` or `openhands`.
+            timeout: The seconds that the server's answer may take, retries included; None for the client's.
+        """
+        rendering = Rendering(stored, user, project, agent=agent, budget=budget, style=style)
+        metadata = self._connection.metadata
+        rendering.read()
+        response = self._connection.run(rendering.plan(), timeout, metadata)
+        return MemoryContext(self._connection, metadata, rendering, response)
+
+    def files(self, *, user: str | None = None, project: str | None = None) -> MemoryFiles:
+        """Names the memory files of a user or of a project in the store; nothing is called."""
+        return MemoryFiles(self._connection, memory_plans.owner(user=user, project=project))
+
     def summary_tasks(
         self, *, agent: str, lease_for: float | None = None, wait: bool = True, retry_for: float | None = None
     ) -> "SummaryTasks":
@@ -253,6 +237,172 @@ class MemoryClient:
         tasks = self.summary_tasks(agent=agent, lease_for=lease_for, wait=wait, retry_for=retry_for)
         return _summarize_with(tasks, function, model)
 
+    def run(
+        self,
+        session: "Session",
+        id: str | None = None,
+        *,
+        metadata: str = "",
+        holder: str | None = None,
+        lease: float = DEFAULT_LEASE,
+        create: SessionSettings | None = None,
+    ) -> Run:
+        """Names a new run of a session, which begins when it is entered, and the session with it if there is none.
+
+        >>> with memory.run(session) as run:
+        ...     run.step({"flight": "LH 1"}, messages=[assistant("I would take LH 1.")])
+        ...     run.pause(RunStatus.AWAITING_APPROVAL, reason="books a flight")
+
+        Entering it raises RunExists when the session has another run of the id, TooManyRuns when it has 64 unfinished
+        ones. `Run` says what becomes of it then.
+
+        Args:
+            session: Whose messages the run produces.
+            id: The run's id, unique within its session, at most 256 bytes; None makes one: read it from `Run.id`.
+            metadata: Data of yours: text, JSON by convention, at most 64 KiB.
+            holder: Who holds it, for people to read, at most 256 bytes; None for this machine and process.
+            lease: The seconds, 1 to 3,600, after which another worker may claim it if this one was not heard of. It is
+                renewed every third of that.
+            create: Settings for a session that this run begins; ignored when it exists.
+        """
+        key = run_plans.run_key(plans.key_of(session, Session), new_id() if id is None else id)
+        beginning = run_plans.creation(key, metadata=metadata, holder=holder_name(holder), lease=lease, create=create)
+        return Run(self._connection, self._connection.metadata, session, beginning)
+
+    def claim(self, session: "Session", run_id: str, *, holder: str | None = None, lease: float = DEFAULT_LEASE) -> Run:
+        """Names a run to go on with, which is claimed when it is entered.
+
+        >>> with memory.claim(session, "run-7") as run:
+        ...     last = run.resume()
+
+        Entering it raises RunNotClaimable while another worker holds it, RunEnded when it has ended, RunNotFound or
+        SessionNotFound without it. A run that waits for an approval or a budget is claimed only so.
+
+        Args:
+            session: Whose run.
+            run_id: The run's id.
+            holder: As in `run`.
+            lease: As in `run`.
+        """
+        key = run_plans.run_key(plans.key_of(session, Session), run_id, "run_id")
+        beginning = run_plans.claim(key, holder=holder_name(holder), lease=lease, request_id=new_id())
+        return Run(self._connection, self._connection.metadata, session, beginning)
+
+    def claims(
+        self, agent: str, *, holder: str | None = None, lease: float = DEFAULT_LEASE, poll: float = DEFAULT_POLL
+    ) -> RunClaims:
+        """Iterates over the runs of an agent that any worker may take up: queued ones, INTERRUPTED ones, and those
+        whose lease is over. It has no end of its own.
+
+        >>> for run in memory.claims("travel"):
+        ...     try:
+        ...         with run:
+        ...             last = run.resume()
+        ...     except Exception:
+        ...         logging.exception("the work at %r failed", run)
+
+        Each run is claimed already, and its lease renewed: the one that waits longest comes first, to one worker alone.
+        What its block raises is recorded with it, and ends the loop, too, unless it is caught there. One that is not
+        entered is released when the loop goes on or ends. While there is none, it asks again after a pause; while the
+        server is unavailable too, and tells so in the log `memoryd`.
+
+        Args:
+            agent: Whose runs.
+            holder: As in `run`.
+            lease: As in `run`.
+            poll: The seconds between two questions while there is none, on average: each pause is drawn from half of it
+                to one and a half.
+        """
+        claiming = Claiming(agent, holder=holder, lease=lease, poll=poll)
+        return RunClaims(self._connection, partial(Session, self._connection), claiming)
+
+    def enqueue_run(
+        self,
+        session: "Session",
+        id: str | None = None,
+        *,
+        metadata: str = "",
+        create: SessionSettings | None = None,
+        timeout: float | None = None,
+    ) -> RunInfo:
+        """Begins a run for any worker to claim, and the session if there is none. Arguments and errors as in `run`."""
+        key = run_plans.run_key(plans.key_of(session, Session), new_id() if id is None else id)
+        return self._connection.run(run_plans.enqueue(key, metadata=metadata, create=create), timeout)
+
+    def get_run(self, session: "Session", id: str, *, timeout: float | None = None) -> RunInfo:
+        """Reads a run. RunNotFound or SessionNotFound without it."""
+        return self._connection.run(run_plans.get(run_plans.run_key(plans.key_of(session, Session), id)), timeout)
+
+    def runs(
+        self,
+        *,
+        agent: str | None = None,
+        session: "Session | None" = None,
+        statuses: Iterable[RunStatus | str] = (),
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[RunInfo]:
+        """Lists the runs of a session, or of all sessions of an agent, newest first.
+
+        Args:
+            agent: Of all sessions of this agent, or
+            session: of this session: SessionNotFound without it.
+            statuses: Only those of these statuses, or of this one; empty for all.
+            page_size: The most runs of one page, up to 1,000; 0 for the server's default of 100.
+            timeout: The seconds that each page may take; None for the client's.
+        """
+        key = None if session is None else plans.key_of(session, Session)
+        pages = paging.run_pages(agent=agent, session=key, statuses=statuses, page_size=page_size)
+        return self._connection.iterate(pages, timeout)
+
+    def update_run(
+        self,
+        info: RunInfo,
+        *,
+        status: RunStatus | str | None = None,
+        reason: str = "",
+        metadata: str | None = None,
+        timeout: float | None = None,
+    ) -> RunInfo:
+        """Changes a run that was just read, as who does not hold it: to approve or to cancel it, say.
+
+        Any status but RUNNING may be set. It takes the lease from a holder, whose next call is refused: INTERRUPTED
+        lets any worker claim the run. EtagMismatch when the run changed meanwhile (its steps and renewals do that,
+        too): read it again. RunEnded when it has ended. Not tried again by itself.
+
+        Args:
+            info: The run as it was read, by `get_run` for instance.
+            status: The new status; None leaves it.
+            reason: Why, at most 4 KiB.
+            metadata: In the place of what there is; None leaves it.
+            timeout: The seconds that it may take; None for the client's.
+        """
+        plan = run_plans.update(info, status=status, reason=reason, metadata=metadata)
+        return self._connection.run(plan, timeout)
+
+    def delete_run(self, session: "Session", id: str, *, timeout: float | None = None) -> bool:
+        """Deletes a run that has ended, with its steps, and tells whether there was one. Its messages stay.
+
+        RunUnfinished for another. Not tried again by itself. (Runs that ended 30 days ago are deleted by themselves, or
+        as `Agent.update` sets it.)
+        """
+        return self._connection.run(run_plans.delete(run_plans.run_key(plans.key_of(session, Session), id)), timeout)
+
+    def run_steps(
+        self, session: "Session", id: str, after: int = 0, *, page_size: int = 0, timeout: float | None = None
+    ) -> Iterator[RunStep]:
+        """Iterates over a run's steps by number, reading page after page. RunNotFound or SessionNotFound without it.
+
+        Args:
+            session: Whose run.
+            id: The run's id.
+            after: Only steps with a greater number; 0 for all.
+            page_size: The most steps of one page, up to 1,000; 0 for the server's default of 100.
+            timeout: The seconds that each page may take; None for the client's.
+        """
+        key = run_plans.run_key(plans.key_of(session, Session), id)
+        return self._connection.iterate(paging.run_step_pages(key, after=after, page_size=page_size), timeout)
+
     def store(self, name: str | None = None, *, timeout: float | None = None) -> StoreInfo:
         """Tells about a store, and whether it answers now. Without a name: the one that this client uses."""
         return self._connection.run(plans.store(name), timeout)
@@ -270,7 +420,7 @@ class MemoryClient:
 
         Sessions and agents that were named before follow: they name the same keys in the new store. Nothing is copied
         (`memoryd copy` does that). Calls that other threads have begun, lists that are iterated over, appends of
-        `append_all` and watches keep the store that they began with.
+        `append_all`, watches and the tools of rendered memory keep the store that they began with.
 
         The client goes on with the store it has when this fails: StoreUnknown when the server has none of this name
         (`stores` tells the names), StoreUnavailable when the store does not answer.
@@ -332,7 +482,7 @@ class Session:
 
     def append_all(
         self,
-        messages: Iterable[Message],
+        messages: Message | Iterable[Message],
         *,
         create: SessionSettings | None = None,
         timeout: float | None = None,
@@ -369,7 +519,7 @@ class Session:
         Args:
             order: `ascending` (oldest first) or `descending`.
             page_size: The most messages of one page, up to 1,000; 0 for the server's default of 100.
-            roles: Only these roles; empty for all.
+            roles: Only these roles, or this one; empty for all.
             run_id: Only messages of this run; empty for all.
             from_seq: Only from this seq on; 0 for no bound.
             to_seq: Only up to this seq, itself included; 0 for no bound.
@@ -673,11 +823,14 @@ class Watch(Iterator[WatchEvent]):
             if self._closed.is_set():  # Before there was a call that closing could cancel.
                 self._call.cancel()
             if (answer := next(self._call, None)) is not None:
+                self._connection.server.has_answered = True
                 self._follower.answered(answer)
                 return
             error = broken_off(address, grpc.StatusCode.OK)
         except grpc.RpcError as failed:
             error = typed_error(failed, address, WATCH_MESSAGES, NO_DEADLINE)
+            if not self._connection.server.has_answered:
+                error = self._connection.explained(error, WATCH_MESSAGES, NO_DEADLINE)
         except BaseException:
             self._forget_call()
             raise
@@ -698,7 +851,7 @@ class SummaryTask(LeasedTask):
         super().__init__(task)
         self._connection = connection
         self._metadata = metadata
-        connection.leases.add(self)
+        connection.leases[self] = self.abandon
 
     def commit(self, text: str, model: str = "", *, timeout: float | None = None) -> Summary:
         """Commits the summary, and gives it. Safe to repeat: the first answer comes again.
@@ -732,7 +885,7 @@ class SummaryTask(LeasedTask):
 
     def _settle(self) -> None:
         self.settled = True
-        self._connection.leases.discard(self)
+        self._connection.leases.pop(self, None)
 
 
 class SummaryTasks(Iterable[SummaryTask]):
@@ -832,10 +985,22 @@ class Agent:
         return self._connection.run(plans.agent_info(self.name), timeout)
 
     def update(
-        self, *, policy: Policy | None = None, etag: str | None = None, timeout: float | None = None
+        self,
+        *,
+        policy: Policy | None = None,
+        load_memory: bool | None = None,
+        run_retention: timedelta | None = None,
+        etag: str | None = None,
+        timeout: float | None = None,
     ) -> AgentInfo:
-        """Replaces the agent's policy; servers may use the old one for up to 5 seconds more.
+        """Changes the agent's settings; servers may use the old ones for up to 5 seconds more. What is None stays.
 
-        With an etag (from `info`) only if the settings are still those, else EtagMismatch. Not tried again by itself.
+        A policy replaces the old one as a whole. `load_memory` says whether `render_context(agent=…)` renders memory.
+        `run_retention` is how long runs are kept after they ended: up to 100 years, timedelta(0) for ever, and
+        SERVERS_DEFAULT (as before the first update) as the server's settings say; unfinished runs are always kept. With
+        an etag (from `info`) only if the settings are still those, else EtagMismatch. Not tried again by itself.
         """
-        return self._connection.run(plans.update_agent(self.name, policy=policy, etag=etag), timeout)
+        plan = plans.update_agent(
+            self.name, policy=policy, load_memory=load_memory, run_retention=run_retention, etag=etag
+        )
+        return self._connection.run(plan, timeout)

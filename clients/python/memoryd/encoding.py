@@ -6,15 +6,18 @@ from datetime import datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from memoryd.arguments import integer, string
+from memoryd.arguments import integer, seconds, string
 from memoryd.enums import OPEN_CALLS, OVERSIZE, RETENTION, ROLE, TOKENIZER, WINDOW_MODE
-from memoryd.histories import FOREVER, SessionSettings
+from memoryd.histories import FOREVER, SERVERS_DEFAULT, SessionSettings
 from memoryd.ids import new_id
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Redaction, Refusal, Text, ToolCall, ToolResult
 from memoryd.policies import Policy, Retention, SummaryPolicy, WindowOptions
 from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2
 
 _LIMITS = "1 to 100,000 messages or 1 to 100,000,000 tokens"
+_LEASE = "the seconds that a lease lasts, for example 30"
+_MOST_SECONDS = 315_576_000_000
+"""The most that a Duration holds: 10,000 years."""
 
 
 def timestamp(moment: datetime, argument: str) -> Timestamp:
@@ -28,12 +31,33 @@ def timestamp(moment: datetime, argument: str) -> Timestamp:
 
 def ttl_to_proto(ttl: timedelta | None) -> Duration | None:
     """A session's ttl for the API, which has none for a session without end. TypeError for what is no timedelta."""
-    if ttl is None or ttl == FOREVER:
+    return None if ttl is None or ttl == FOREVER else _span(ttl, "ttl")
+
+
+def run_retention_to_proto(retention: timedelta | None) -> Duration | None:
+    """An agent's run retention for the API, which has none for the server's own. TypeError for what is no timedelta."""
+    if retention is None or retention == SERVERS_DEFAULT:
         return None
-    if not isinstance(ttl, timedelta):
-        raise TypeError(f"ttl is of type {type(ttl).__name__}; give a timedelta, for example timedelta(days=30)")
+    return _span(timedelta() if retention == FOREVER else retention, "run_retention")
+
+
+def _span(span: timedelta, argument: str) -> Duration:
+    if not isinstance(span, timedelta):
+        raise TypeError(
+            f"{argument} is of type {type(span).__name__}; give a timedelta, for example timedelta(days=30)"
+        )
     result = Duration()
-    result.FromTimedelta(ttl)
+    result.FromTimedelta(span)
+    return result
+
+
+def duration(value: float, argument: str) -> Duration:
+    """A lease's number of seconds for the API. TypeError and ValueError as in `arguments`."""
+    length = seconds(value, argument, _LEASE)
+    if abs(length) > _MOST_SECONDS:
+        raise ValueError(f"{argument} is {length:g}; give {_LEASE}")
+    result = Duration()
+    result.FromNanoseconds(round(length * 1_000_000_000))
     return result
 
 

@@ -1,13 +1,25 @@
 """The SDK's enums and the numbers that the API has for them."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from memoryd.arguments import kind_of
 from memoryd.events import WatchEventKind
 from memoryd.histories import ListOrder, MessageView
+from memoryd.memories import MemoryStyle, TierState
 from memoryd.messages import Role
 from memoryd.policies import OpenCalls, Oversize, Retention, Tokenizer, WindowMode
-from memoryd.v1 import history_service_pb2, message_pb2, policy_pb2, session_pb2, window_service_pb2
+from memoryd.runs import RunStatus
+from memoryd.v1 import (
+    history_service_pb2,
+    memory_context_service_pb2,
+    message_pb2,
+    policy_pb2,
+    run_service_pb2,
+    session_pb2,
+    window_service_pb2,
+)
 from memoryd.windows import LeftOutReason, SummaryState
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -38,8 +50,21 @@ class Numbers(Generic[Member]):
         try:
             return self._kind(value)
         except ValueError:
-            allowed = ", ".join(repr(member.value) for member in self._kind if member.name != "UNSPECIFIED")
+            allowed = ", ".join(map(repr, self._named()))
             raise ValueError(f"{argument} is {value!r}; it can be one of {allowed}") from None
+
+    def numbers(self, values: Iterable[Member | str], argument: str) -> list[Any]:
+        """The API's numbers of the members that a caller named: one by its text, or any number of them. Errors as of
+        `chosen`; TypeError for what is no list.
+        """
+        if not isinstance(values, Iterable):
+            raise TypeError(f"{argument} is {kind_of(values)}; give a list, for example [{self._named()[0]!r}]")
+        several = (values,) if isinstance(values, str) else values
+        return [self.number(self.chosen(value, argument)) for value in several]
+
+    def _named(self) -> list[str]:
+        """What a caller can name."""
+        return [member.value for member in self._kind if member.name != "UNSPECIFIED"]
 
 
 ROLE = Numbers(Role, message_pb2.Role, "ROLE")
@@ -53,3 +78,6 @@ OVERSIZE = Numbers(Oversize, policy_pb2.Oversize, "OVERSIZE")
 RETENTION = Numbers(Retention, policy_pb2.Retention, "RETENTION")
 SUMMARY_STATE = Numbers(SummaryState, window_service_pb2.SummaryState, "SUMMARY_STATE")
 LEFT_OUT_REASON = Numbers(LeftOutReason, window_service_pb2.LeftOutReason, "LEFT_OUT_REASON")
+MEMORY_STYLE = Numbers(MemoryStyle, memory_context_service_pb2.MemoryStyle, "MEMORY_STYLE")
+TIER_STATE = Numbers(TierState, memory_context_service_pb2.MemoryTierState, "MEMORY_TIER_STATE")
+RUN_STATUS = Numbers(RunStatus, run_service_pb2.RunStatus, "RUN_STATUS")

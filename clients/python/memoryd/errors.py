@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from memoryd.methods import Method
+from memoryd.runs import RunStatus
 
 _DOMAIN = "memoryd"
 _STATUS_DETAILS = "grpc-status-details-bin"
@@ -29,7 +31,13 @@ class MemorydError(Exception):
     _of_reason: ClassVar[str] = ""
 
     def __init__(
-        self, message: str, *, code: grpc.StatusCode, reason: str = "", metadata: Mapping[str, str] | None = None
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -40,6 +48,8 @@ class MemorydError(Exception):
         """The name of the ErrorReason, for example `SESSION_NOT_FOUND`; empty when no memoryd server answered."""
         self.metadata = dict(metadata or {})
         """What the reason tells about this case; error_reason.proto names the keys."""
+        self.retry_after = retry_after
+        """The seconds that the server asks to wait before the call is made again; None when it does not say."""
 
     @property
     def correlation_id(self) -> str:
@@ -50,13 +60,18 @@ class MemorydError(Exception):
         return f"{self.message} (correlation id {self.correlation_id})" if self.correlation_id else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.message, self.code, self.reason, self.metadata)
+        return _restore, (type(self), self.message, self.code, self.reason, self.metadata, self.retry_after)
 
 
 def _restore(
-    kind: type[MemorydError], message: str, code: grpc.StatusCode, reason: str, metadata: dict[str, str]
+    kind: type[MemorydError],
+    message: str,
+    code: grpc.StatusCode,
+    reason: str,
+    metadata: dict[str, str],
+    retry_after: float | None,
 ) -> MemorydError:
-    return kind(message, code=code, reason=reason, metadata=metadata)
+    return kind(message, code=code, reason=reason, metadata=metadata, retry_after=retry_after)
 
 
 class InvalidArgument(MemorydError):
@@ -106,6 +121,24 @@ class StoreUnknown(InvalidArgument):
     _of_reason = "STORE_UNKNOWN"
 
 
+class SecretFound(InvalidArgument):
+    """A text for a memory file holds a credential, which the error does not tell. Nothing was written: take it out, or
+    give `allow_secrets=True` if it is none.
+    """
+
+    _of_reason = "SECRET_FOUND"
+
+    @property
+    def line(self) -> int:
+        """The line of the text that holds it, from 1; `field` tells which text."""
+        return int(self.metadata.get("line") or 0)
+
+    @property
+    def kind(self) -> str:
+        """The kind of credential."""
+        return self.metadata.get("kind", "")
+
+
 class Unauthenticated(MemorydError):
     """The server does not know who calls. Trying again does not help."""
 
@@ -144,6 +177,20 @@ class SummaryNotFound(NotFound):
     _of_reason = "SUMMARY_NOT_FOUND"
 
 
+class MemoryFileNotFound(NotFound):
+    """The owner has no such memory file, or the file no such version; metadata holds `name`, and `version` where one
+    was asked for.
+    """
+
+    _of_reason = "MEMORY_FILE_NOT_FOUND"
+
+
+class RunNotFound(NotFound):
+    """The session has no such run: none was created, or it was deleted, by hand or after its retention."""
+
+    _of_reason = "RUN_NOT_FOUND"
+
+
 class AlreadyExists(MemorydError):
     """An id is known with other content, or a name is taken. Nothing was written."""
 
@@ -166,6 +213,12 @@ class SessionExists(AlreadyExists):
     _of_reason = "SESSION_EXISTS"
 
 
+class RunExists(AlreadyExists):
+    """The session has another run of this id. Use a new id, or claim the run."""
+
+    _of_reason = "RUN_EXISTS"
+
+
 class Aborted(MemorydError):
     """The call lost against another one. Read again, then decide."""
 
@@ -182,13 +235,15 @@ class LastSeqMismatch(Aborted):
 
 
 class EtagMismatch(Aborted):
-    """The settings changed since the etag was read, or another summary is current than the one to take back."""
+    """The settings, the memory file or the run changed since the etag was read, or there is a memory file that was to
+    be made, or another summary is current than the one to take back.
+    """
 
     _of_reason = "ETAG_MISMATCH"
 
     @property
     def etag(self) -> str:
-        """The current etag, or the id of the current summary."""
+        """The current etag, or the id of the current summary; empty when the file is gone."""
         return self.metadata.get("etag", "")
 
 
@@ -232,8 +287,21 @@ class SummaryUnderWay(Aborted):
     _of_reason = "SUMMARY_UNDER_WAY"
 
 
+class StepMismatch(Aborted):
+    """The step is not the run's next one, or was committed with other content or another status: by a try whose answer
+    was lost, say. Nothing was written. `Run.resume` reads where the run stands.
+    """
+
+    _of_reason = "STEP_MISMATCH"
+
+    @property
+    def step_count(self) -> int:
+        """How many steps the run has."""
+        return int(self.metadata.get("step_count") or 0)
+
+
 class FailedPrecondition(MemorydError):
-    """The state of the session does not allow the call."""
+    """The state of the session or of the run does not allow the call."""
 
 
 class WindowTooLarge(FailedPrecondition):
@@ -268,6 +336,59 @@ class SummarizerDiffers(FailedPrecondition):
     """
 
     _of_reason = "SUMMARIZER_DIFFERS"
+
+
+class RunLeaseLost(FailedPrecondition):
+    """The caller does not hold the run any more: its lease is over, another worker claimed it, somebody changed its
+    status or ended it, or its client was closed. Nothing was written. Stop working at it.
+
+    `reason` tells them apart as far as the server did: RUN_ENDED with a `status` (CANCELLED by somebody, say),
+    RUN_NOT_FOUND or SESSION_NOT_FOUND for what is gone, and LEASE_LOST otherwise; the message says more.
+    """
+
+    _of_reason = "LEASE_LOST"
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run ended; UNSPECIFIED when the error does not tell that it did."""
+        return _run_status(self)
+
+
+class RunEnded(FailedPrecondition):
+    """The run has ended, and never changes again; metadata holds its `status`."""
+
+    _of_reason = "RUN_ENDED"
+
+    @property
+    def status(self) -> RunStatus:
+        """How it ended; UNSPECIFIED for a status that this SDK does not know."""
+        return _run_status(self)
+
+
+class RunNotClaimable(FailedPrecondition):
+    """Another worker (metadata: `holder`) holds the run until its lease is over."""
+
+    _of_reason = "RUN_NOT_CLAIMABLE"
+
+    @property
+    def holder(self) -> str:
+        """Who says to hold it."""
+        return self.metadata.get("holder", "")
+
+
+class RunUnfinished(FailedPrecondition):
+    """The run (metadata: its `status`) has not ended, and cannot be deleted. Set a status that ends it first."""
+
+    _of_reason = "RUN_UNFINISHED"
+
+    @property
+    def status(self) -> RunStatus:
+        """How it stands; UNSPECIFIED for a status that this SDK does not know."""
+        return _run_status(self)
+
+
+def _run_status(error: MemorydError) -> RunStatus:
+    return RunStatus.__members__.get(error.metadata.get("status", ""), RunStatus.UNSPECIFIED)
 
 
 class Unavailable(MemorydError):
@@ -308,8 +429,8 @@ class TlsFailed(ServerUnavailable):
 class DeadlineExceeded(MemorydError):
     """The call took longer than its timeout. An append may have been stored: append the same Message objects again.
 
-    A read or an append may have been tried again until then because the server or its store was unavailable. gRPC drops
-    the errors of those tries; the server's log has them.
+    A read or an append may have been tried again until then because the server or its store was unavailable: the
+    server's log has the errors of those tries.
     """
 
     _of_reason = "DEADLINE_EXCEEDED"
@@ -325,10 +446,24 @@ class RecordTooLarge(ResourceExhausted):
     _of_reason = "RECORD_TOO_LARGE"
 
 
+class MemoryFileFull(ResourceExhausted):
+    """The memory file would be over 1 MiB; metadata holds `name`, `limit` and `actual` (bytes). Nothing was written:
+    put a shorter file first.
+    """
+
+    _of_reason = "MEMORY_FILE_FULL"
+
+
 class TooManyWatchers(ResourceExhausted):
     """The server serves as many watchers as it may; metadata holds `limit`. `Session.watch` tries again by itself."""
 
     _of_reason = "TOO_MANY_WATCHERS"
+
+
+class TooManyRuns(ResourceExhausted):
+    """The session has as many unfinished runs as it may (metadata: `limit`). End some, or use another session."""
+
+    _of_reason = "TOO_MANY_RUNS"
 
 
 class InternalError(MemorydError):
@@ -404,7 +539,7 @@ _SIGNS_OF_TLS = (
 """Patterns of gRPC's texts, and what they mean. The texts are no part of its interface: where none fits, they are told.
 """
 
-# By whether the method is tried again. gRPC keeps only the last error of the tries, which is then that of the deadline.
+# By whether the method is tried again.
 _SLOW = {
     True: (
         "The server is busy, or it or its store was unavailable and the call was tried again until then: see the "
@@ -430,13 +565,23 @@ def typed_error(failed: Any, address: str, method: Method[Any, Any], timeout: fl
     return error
 
 
+def out_of_time(address: str, method: Method[Any, Any], timeout: float) -> DeadlineExceeded:
+    """The error of a call that is not made, since the time of its operation is over."""
+    return DeadlineExceeded(
+        f"{method.name} was not sent to {address}: the {timeout:g} s of the operation were over before. Give a longer "
+        f"timeout",
+        code=grpc.StatusCode.DEADLINE_EXCEEDED,
+    )
+
+
 def _decoded(failed: Any, address: str, method: Method[Any, Any], timeout: float) -> MemorydError:
     code = failed.code()
     text = failed.details() or ""
-    info = _error_info(failed.trailing_metadata() or ())
+    details = _details(failed.trailing_metadata() or ())
+    info = _error_info(details)
     if info is not None:
         kind = _BY_REASON.get(info.reason) or _BY_STATUS.get(code, MemorydError)
-        return kind(text, code=code, reason=info.reason, metadata=info.metadata)
+        return kind(text, code=code, reason=info.reason, metadata=info.metadata, retry_after=_retry_after(details))
     match code:
         case grpc.StatusCode.UNAVAILABLE:
             return _unreachable(address, text, code)
@@ -469,15 +614,27 @@ def _unreachable(address: str, text: str, code: grpc.StatusCode) -> ServerUnavai
     )
 
 
-def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> ErrorInfo | None:
+def _error_info(details: Iterable[AnyMessage]) -> ErrorInfo | None:
+    info = ErrorInfo()
+    for detail in details:
+        if detail.Unpack(info) and info.domain == _DOMAIN:
+            return info
+    return None
+
+
+def _retry_after(details: Iterable[AnyMessage]) -> float | None:
+    asked = RetryInfo()
+    for detail in details:
+        if detail.Unpack(asked):
+            return asked.retry_delay.ToMilliseconds() / 1_000
+    return None
+
+
+def _details(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> Iterable[AnyMessage]:
     for key, value in trailing_metadata:
         if key == _STATUS_DETAILS and isinstance(value, bytes):
             try:
-                status = Status.FromString(value)
+                return Status.FromString(value).details
             except DecodeError:
-                return None
-            for detail in status.details:
-                info = ErrorInfo()
-                if detail.Unpack(info) and info.domain == _DOMAIN:
-                    return info
-    return None
+                break
+    return ()

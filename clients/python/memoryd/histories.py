@@ -9,7 +9,9 @@ from typing import Final
 from memoryd.policies import Policy, Tokenizer
 
 FOREVER: Final = timedelta.max
-"""The ttl of a session that does not expire: takes a ttl away in an update."""
+"""The ttl of a session that does not expire: takes a ttl away in an update. Also a run retention that keeps all."""
+SERVERS_DEFAULT: Final = timedelta.min
+"""Takes an agent's own run retention away in an update: from then on, it is the server's."""
 
 
 class ListOrder(StrEnum):
@@ -58,6 +60,9 @@ class AppendedMessage:
     """When it was stored, in UTC."""
     token_count: int
     """Its price in tokens of the session's tokenizer."""
+    memory_context_removed: bool = False
+    """Whether rendered memory was cut out of it: memoryd stores no MEMORY_CONTEXT block of a system or developer
+    message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,8 @@ class SessionInfo:
     """How long the session outlives its last append; None for ever."""
     expire_time: datetime | None
     """When the session expires if no append comes, in UTC; None without a ttl."""
+    unfinished_run_count: int = 0
+    """How many of its runs have not ended: while there are any, it does not expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,11 @@ class AgentInfo:
     """When the settings were last changed, in UTC; None before the first change."""
     etag: str
     """The mark of the settings for a conditional update."""
+    load_memory: bool = False
+    """Whether memory is rendered for the agent."""
+    run_retention: timedelta | None = None
+    """How long runs of the agent's sessions are kept after they ended; zero for ever, None as the server's settings say
+    (30 days by default)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +151,9 @@ class ErasedUser:
     """How many messages were deleted, those included that had been taken away before and were still stored."""
     lookup_count: int
     """How many id look-ups were deleted."""
+    memory_file_count: int = 0
+    """How many memory files were deleted, each with its versions."""
+    run_count: int = 0
+    """How many runs were deleted."""
+    run_step_count: int = 0
+    """How many steps of these were."""

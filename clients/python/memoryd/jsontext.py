@@ -17,12 +17,13 @@ class Unreadable(Enum):
 UNREADABLE = Unreadable.UNREADABLE
 
 
-def json_text(value: object) -> str:
+def json_text(value: object, *, allow_nan: bool = True) -> str:
     """Compact JSON of a value, which UTF-8 can encode: halves of surrogate pairs are escaped, other characters are not.
 
-    Raises TypeError for what JSON cannot hold.
+    Raises TypeError for what JSON cannot hold, and ValueError for what holds itself. NaN and infinities, which JSON has
+    not and Python reads all the same, are ValueErrors unless `allow_nan`.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=allow_nan)
     return _SURROGATE.sub(lambda half: f"\\u{ord(half.group()):04x}", text)
 
 

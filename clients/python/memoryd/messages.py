@@ -17,8 +17,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from memoryd.arguments import as_json, kind_of
 from memoryd.ids import new_id
-from memoryd.jsontext import json_text
 
 
 class Role(StrEnum):
@@ -239,13 +239,13 @@ def tool(
 
 def call(name: str, arguments: Mapping[str, object] | str = "{}", *, id: str | None = None) -> ToolCall:
     """Makes a tool call, with an id when none is given. A mapping of arguments becomes JSON text; text stays."""
-    return ToolCall(f"call_{new_id()}" if id is None else id, name, _json_text(arguments))
+    return ToolCall(f"call_{new_id()}" if id is None else id, name, _json_text(arguments, "arguments"))
 
 
 def _message(
     role: Role, content: str | Sequence[Part] | None, name: str | None, metadata: Mapping[str, object] | str
 ) -> Message:
-    return Message(role=role, content=_parts(content), name=name, metadata=_json_text(metadata))
+    return Message(role=role, content=_parts(content), name=name, metadata=_json_text(metadata, "metadata"))
 
 
 def _parts(content: str | Sequence[Part] | None) -> tuple[Part, ...] | None:
@@ -257,13 +257,26 @@ def _parts(content: str | Sequence[Part] | None) -> tuple[Part, ...] | None:
 
 
 def _listed(items: Any, argument: str, wanted: str) -> tuple[Any, ...]:
-    """The items as a tuple. TypeError for what is no list of them: a mapping and bytes can be iterated over too."""
+    """The items as a tuple. TypeError as in `_listing`."""
+    return tuple(_listing(items, argument, wanted))
+
+
+def several(messages: Message | Iterable[Message]) -> Iterable[Message]:
+    """What a caller gives as `messages`: one message, or any number, not read yet. TypeError for what is neither."""
+    if isinstance(messages, Message):
+        return (messages,)
+    return _listing(messages, "messages", "a list of messages, for example [user('Hello!')]")
+
+
+def _listing(items: Any, argument: str, wanted: str) -> Iterable[Any]:
+    """The items. TypeError for what is no list of them: a mapping and bytes can be iterated over too."""
     if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
-        raise TypeError(
-            f"{argument} is {'None' if items is None else f'of type {type(items).__name__}'}; give {wanted}"
-        )
-    return tuple(items)
+        raise TypeError(f"{argument} is {kind_of(items)}; give {wanted}")
+    listing: Iterable[Any] = items
+    return listing
 
 
-def _json_text(value: Mapping[str, object] | str) -> str:
-    return value if isinstance(value, str) else json_text(value)
+def _json_text(value: Mapping[str, object] | str, argument: str) -> str:
+    if isinstance(value, str):
+        return value
+    return as_json(value, argument, "a mapping of what JSON can say, or JSON as text")

@@ -41,6 +41,48 @@ from memoryd.v1.history_service_pb2 import (
     WatchMessagesResponse,
 )
 from memoryd.v1.history_service_pb2_grpc import HistoryServiceStub
+from memoryd.v1.memory_context_service_pb2 import (
+    AddMemoryEntriesRequest,
+    AddMemoryEntriesResponse,
+    AppendDailyLogRequest,
+    AppendDailyLogResponse,
+    DeleteMemoryFileRequest,
+    DeleteMemoryFileResponse,
+    GetMemoryFileRequest,
+    GetMemoryFileResponse,
+    ListMemoryFilesRequest,
+    ListMemoryFilesResponse,
+    ListMemoryFileVersionsRequest,
+    ListMemoryFileVersionsResponse,
+    PutMemoryFileRequest,
+    PutMemoryFileResponse,
+    RenderMemoryContextRequest,
+    RenderMemoryContextResponse,
+)
+from memoryd.v1.memory_context_service_pb2_grpc import MemoryContextServiceStub
+from memoryd.v1.run_service_pb2 import (
+    ClaimRunRequest,
+    ClaimRunResponse,
+    CommitRunStepRequest,
+    CommitRunStepResponse,
+    CreateRunRequest,
+    CreateRunResponse,
+    DeleteRunRequest,
+    DeleteRunResponse,
+    GetRunRequest,
+    GetRunResponse,
+    ListRunsRequest,
+    ListRunsResponse,
+    ListRunStepsRequest,
+    ListRunStepsResponse,
+    ReleaseRunRequest,
+    ReleaseRunResponse,
+    RenewRunLeaseRequest,
+    RenewRunLeaseResponse,
+    UpdateRunRequest,
+    UpdateRunResponse,
+)
+from memoryd.v1.run_service_pb2_grpc import RunServiceStub
 from memoryd.v1.store_service_pb2 import GetStoreRequest, GetStoreResponse, ListStoresRequest, ListStoresResponse
 from memoryd.v1.store_service_pb2_grpc import StoreServiceStub
 from memoryd.v1.summary_service_pb2 import (
@@ -77,10 +119,13 @@ class Method(Generic[Request, Response]):
     """A method of the API: the stub that has it, its name, and whether it is tried again on UNAVAILABLE.
 
     Tried again are reads and what a repeat does not change: an append, recognized by the ids of its messages; a clear,
-    a rewind and a fork, recognized by the request id that the SDK makes; a redaction; and an erasure, whose second
-    answer counts what was left. An update is not, since a repeat could undo another caller's later one (or, with an
-    etag, fail against its own first try); nor is the clear of an agent, whose second answer would count nothing. A
-    watch resumes by itself, behind what it has seen.
+    a rewind and a fork, recognized by the request id that the SDK makes; writes of memory
+    files, recognized likewise; a redaction; an erasure, whose second answer counts what was left; a run that begins,
+    recognized by its id, its steps, by their numbers, and the renewal and the release of its lease. An update is not,
+    since a repeat could undo another caller's later one (or, with an etag or a fence, fail against its own first try);
+    nor is the clear of an agent, whose second answer would count nothing, or the deletion of a memory file or a run,
+    which could take away one that was made meanwhile, or a claim, which without a run's name would claim another. A
+    watch resumes by itself, behind what it has seen; how a run's claim and end are, `run_plans` says.
     """
 
     stub: type[Any]
@@ -150,6 +195,44 @@ COMMIT_SUMMARY: Method[CommitSummaryRequest, CommitSummaryResponse] = Method(
 ABANDON_SUMMARY_TASK: Method[AbandonSummaryTaskRequest, AbandonSummaryTaskResponse] = Method(
     SummaryServiceStub, "AbandonSummaryTask", retried=True
 )
+RENDER_MEMORY_CONTEXT: Method[RenderMemoryContextRequest, RenderMemoryContextResponse] = Method(
+    MemoryContextServiceStub, "RenderMemoryContext", retried=True
+)
+GET_MEMORY_FILE: Method[GetMemoryFileRequest, GetMemoryFileResponse] = Method(
+    MemoryContextServiceStub, "GetMemoryFile", retried=True
+)
+PUT_MEMORY_FILE: Method[PutMemoryFileRequest, PutMemoryFileResponse] = Method(
+    MemoryContextServiceStub, "PutMemoryFile", retried=True
+)
+LIST_MEMORY_FILES: Method[ListMemoryFilesRequest, ListMemoryFilesResponse] = Method(
+    MemoryContextServiceStub, "ListMemoryFiles", retried=True
+)
+DELETE_MEMORY_FILE: Method[DeleteMemoryFileRequest, DeleteMemoryFileResponse] = Method(
+    MemoryContextServiceStub, "DeleteMemoryFile", retried=False
+)
+LIST_MEMORY_FILE_VERSIONS: Method[ListMemoryFileVersionsRequest, ListMemoryFileVersionsResponse] = Method(
+    MemoryContextServiceStub, "ListMemoryFileVersions", retried=True
+)
+ADD_MEMORY_ENTRIES: Method[AddMemoryEntriesRequest, AddMemoryEntriesResponse] = Method(
+    MemoryContextServiceStub, "AddMemoryEntries", retried=True
+)
+APPEND_DAILY_LOG: Method[AppendDailyLogRequest, AppendDailyLogResponse] = Method(
+    MemoryContextServiceStub, "AppendDailyLog", retried=True
+)
+CREATE_RUN: Method[CreateRunRequest, CreateRunResponse] = Method(RunServiceStub, "CreateRun", retried=True)
+GET_RUN: Method[GetRunRequest, GetRunResponse] = Method(RunServiceStub, "GetRun", retried=True)
+LIST_RUNS: Method[ListRunsRequest, ListRunsResponse] = Method(RunServiceStub, "ListRuns", retried=True)
+COMMIT_RUN_STEP: Method[CommitRunStepRequest, CommitRunStepResponse] = Method(
+    RunServiceStub, "CommitRunStep", retried=True
+)
+LIST_RUN_STEPS: Method[ListRunStepsRequest, ListRunStepsResponse] = Method(RunServiceStub, "ListRunSteps", retried=True)
+UPDATE_RUN: Method[UpdateRunRequest, UpdateRunResponse] = Method(RunServiceStub, "UpdateRun", retried=False)
+CLAIM_RUN: Method[ClaimRunRequest, ClaimRunResponse] = Method(RunServiceStub, "ClaimRun", retried=False)
+RENEW_RUN_LEASE: Method[RenewRunLeaseRequest, RenewRunLeaseResponse] = Method(
+    RunServiceStub, "RenewRunLease", retried=True
+)
+RELEASE_RUN: Method[ReleaseRunRequest, ReleaseRunResponse] = Method(RunServiceStub, "ReleaseRun", retried=True)
+DELETE_RUN: Method[DeleteRunRequest, DeleteRunResponse] = Method(RunServiceStub, "DeleteRun", retried=False)
 
 METHODS: tuple[Method[Any, Any], ...] = (
     APPEND_MESSAGES,
@@ -179,5 +262,23 @@ METHODS: tuple[Method[Any, Any], ...] = (
     LEASE_SUMMARY_TASK,
     COMMIT_SUMMARY,
     ABANDON_SUMMARY_TASK,
+    RENDER_MEMORY_CONTEXT,
+    GET_MEMORY_FILE,
+    PUT_MEMORY_FILE,
+    LIST_MEMORY_FILES,
+    DELETE_MEMORY_FILE,
+    LIST_MEMORY_FILE_VERSIONS,
+    ADD_MEMORY_ENTRIES,
+    APPEND_DAILY_LOG,
+    CREATE_RUN,
+    GET_RUN,
+    LIST_RUNS,
+    COMMIT_RUN_STEP,
+    LIST_RUN_STEPS,
+    UPDATE_RUN,
+    CLAIM_RUN,
+    RENEW_RUN_LEASE,
+    RELEASE_RUN,
+    DELETE_RUN,
 )
 STUBS: frozenset[type[Any]] = frozenset(method.stub for method in METHODS)

@@ -5,14 +5,31 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from memoryd.arguments import PAGE_SIZES, SEQS, integer, string
-from memoryd.decoding import agent_info_from_proto, messages_from_proto, session_info_from_proto
+from memoryd.decoding import (
+    agent_info_from_proto,
+    memory_file_info_from_proto,
+    messages_from_proto,
+    run_info_from_proto,
+    run_step_from_proto,
+    session_info_from_proto,
+)
 from memoryd.encoding import timestamp
-from memoryd.enums import LIST_ORDER, MESSAGE_VIEW, ROLE
+from memoryd.enums import LIST_ORDER, MESSAGE_VIEW, ROLE, RUN_STATUS
 from memoryd.histories import AgentInfo, ListOrder, MessageView, SessionInfo
+from memoryd.memories import MemoryFileInfo
 from memoryd.messages import Message, Role
-from memoryd.methods import LIST_AGENTS, LIST_MESSAGES, LIST_SESSIONS, Method
+from memoryd.methods import (
+    LIST_AGENTS,
+    LIST_MEMORY_FILES,
+    LIST_MESSAGES,
+    LIST_RUN_STEPS,
+    LIST_RUNS,
+    LIST_SESSIONS,
+    Method,
+)
 from memoryd.plans import Plan, call
-from memoryd.v1 import agent_service_pb2, history_service_pb2
+from memoryd.runs import RunInfo, RunStatus, RunStep
+from memoryd.v1 import agent_service_pb2, history_service_pb2, memory_context_service_pb2, run_service_pb2
 from memoryd.v1.session_pb2 import SessionKey
 
 Item = TypeVar("Item")
@@ -55,7 +72,7 @@ def message_pages(
         page_size=_size(page_size),
         order=LIST_ORDER.number(LIST_ORDER.chosen(order, "order")),
         filter=history_service_pb2.MessageFilter(
-            roles=[ROLE.number(ROLE.chosen(role, "roles")) for role in roles],
+            roles=ROLE.numbers(roles, "roles"),
             run_id=string(run_id, "run_id", "run-7"),
             from_seq=integer(from_seq, "from_seq", SEQS),
             to_seq=integer(to_seq, "to_seq", SEQS),
@@ -81,6 +98,36 @@ def agent_pages(*, page_size: int) -> Pages[AgentInfo]:
     """The pages of all agents."""
     request = agent_service_pb2.ListAgentsRequest(page_size=_size(page_size))
     return Pages(LIST_AGENTS, request, lambda response: list(map(agent_info_from_proto, response.agents)))
+
+
+def memory_file_pages(owner: memory_context_service_pb2.MemoryOwner, *, page_size: int) -> Pages[MemoryFileInfo]:
+    """The pages of an owner's memory files."""
+    request = memory_context_service_pb2.ListMemoryFilesRequest(owner=owner, page_size=_size(page_size))
+    return Pages(LIST_MEMORY_FILES, request, lambda response: list(map(memory_file_info_from_proto, response.files)))
+
+
+def run_pages(
+    *, agent: str | None, session: SessionKey | None, statuses: Iterable[RunStatus | str], page_size: int
+) -> Pages[RunInfo]:
+    """The pages of the runs of a session, or of all sessions of an agent."""
+    if (agent is None) == (session is None):
+        raise ValueError("runs are listed of one agent or of one session: give either agent or session")
+    request = run_service_pb2.ListRunsRequest(
+        session=session,
+        statuses=RUN_STATUS.numbers(statuses, "statuses"),
+        page_size=_size(page_size),
+    )
+    if agent is not None:
+        request.agent = string(agent, "agent", "assistant")
+    return Pages(LIST_RUNS, request, lambda response: list(map(run_info_from_proto, response.runs)))
+
+
+def run_step_pages(run: run_service_pb2.RunKey, *, after: int, page_size: int) -> Pages[RunStep]:
+    """The pages of a run's steps."""
+    request = run_service_pb2.ListRunStepsRequest(
+        run=run, after_number=integer(after, "after", SEQS), page_size=_size(page_size)
+    )
+    return Pages(LIST_RUN_STEPS, request, lambda response: list(map(run_step_from_proto, response.steps)))
 
 
 def _size(page_size: int) -> int:

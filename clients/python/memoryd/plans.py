@@ -26,12 +26,13 @@ from memoryd.decoding import (
 from memoryd.encoding import (
     message_to_proto,
     policy_to_proto,
+    run_retention_to_proto,
     session_settings_to_proto,
     ttl_to_proto,
     window_options_to_proto,
 )
 from memoryd.enums import OPEN_CALLS, OVERSIZE
-from memoryd.errors import AnswerUnreadable, StoreUnavailable, Unavailable, WindowChanged, WindowTooLarge
+from memoryd.errors import AnswerUnreadable, StoreUnavailable, WindowChanged, WindowTooLarge
 from memoryd.histories import (
     AgentInfo,
     AppendedMessage,
@@ -89,7 +90,7 @@ Result = TypeVar("Result")
 Plan = Generator["Call[Any, Any]", Any, Result]
 
 STREAM_ATTEMPTS = 5
-"""How often a window's stream is begun: again when history was taken away meanwhile, or the connection lost."""
+"""How often a window's stream is begun: again when history was taken away meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,16 @@ def stream(method: Method[Request, Response], request: Request) -> Plan[list[Res
 def session_key(agent: str, id: str) -> SessionKey:
     """The key of a session. TypeError and ValueError as in `arguments`."""
     return SessionKey(agent=string(agent, "agent", "assistant"), session_id=string(id, "id", "user_123"))
+
+
+def key_of(session: Any, kind: type[Any]) -> SessionKey:
+    """The key of a session that a caller gives as an argument. TypeError for what is no session of this client."""
+    if not isinstance(session, kind):
+        raise TypeError(
+            f"session is of type {type(session).__name__}; give {kind.__name__}, as session(agent=…, id=…) of this "
+            "client makes it"
+        )
+    return cast(SessionKey, session._key)
 
 
 def append(
@@ -205,7 +216,7 @@ def _streamed_window(request: window_service_pb2.LoadWindowRequest) -> Plan[Wind
         attempts_left -= 1
         try:
             return _joined((yield from stream(STREAM_WINDOW, streamed)))
-        except (WindowChanged, Unavailable):
+        except WindowChanged:
             if attempts_left == 0:
                 raise
 
@@ -277,7 +288,7 @@ def update_session(
                 policy=None if policy is None else policy_to_proto(policy),
                 etag=etag or "",
             ),
-            update_mask=FieldMask(paths=_paths(given)),
+            update_mask=FieldMask(paths=paths(given)),
         ),
     )
     return session_info_from_proto(response.session)
@@ -285,7 +296,7 @@ def update_session(
 
 def clear_session(session: SessionKey, *, request_id: str | None) -> Plan[int]:
     """Takes away a session's messages."""
-    request = history_service_pb2.ClearHistoryRequest(session=session, request_id=_request_id(request_id))
+    request = history_service_pb2.ClearHistoryRequest(session=session, request_id=marked(request_id))
     response = yield from call(CLEAR_HISTORY, request)
     return response.cleared_message_count
 
@@ -300,7 +311,7 @@ def rewind(
             session=session,
             to_seq=integer(to_seq, "to_seq", SEQS),
             expected_last_seq=_expected(expected_last_seq),
-            request_id=_request_id(request_id),
+            request_id=marked(request_id),
         ),
     )
     return RewoundSession(message_count=response.removed_message_count, open_call_count=response.open_call_count)
@@ -314,7 +325,7 @@ def fork(
         source=source,
         target=target,
         through_seq=None if through_seq is None else integer(through_seq, "through_seq", SEQS),
-        request_id=_request_id(request_id),
+        request_id=marked(request_id),
     )
     return (yield from call(FORK_SESSION, request))
 
@@ -323,8 +334,8 @@ def _expected(last_seq: int | None) -> int | None:
     return None if last_seq is None else integer(last_seq, "expected_last_seq", SEQS)
 
 
-def _request_id(given: str | None) -> str:
-    """The mark of a request, made before its first try where the caller gives none."""
+def marked(given: str | None) -> str:
+    """The request id of a request, made before its first try where the caller gives none."""
     return new_id() if given is None else string(given, "request_id", "import-7")
 
 
@@ -399,6 +410,9 @@ def erase_user(user_id: str) -> Plan[ErasedUser]:
         session_count=response.erased_session_count,
         message_count=response.erased_message_count,
         lookup_count=response.erased_lookup_count,
+        memory_file_count=response.erased_memory_file_count,
+        run_count=response.erased_run_count,
+        run_step_count=response.erased_run_step_count,
     )
 
 
@@ -415,25 +429,38 @@ def agent_info(agent: str) -> Plan[AgentInfo]:
     return agent_info_from_proto(response.agent)
 
 
-def update_agent(agent: str, *, policy: Policy | None, etag: str | None) -> Plan[AgentInfo]:
+def update_agent(
+    agent: str,
+    *,
+    policy: Policy | None,
+    load_memory: bool | None,
+    run_retention: timedelta | None,
+    etag: str | None,
+) -> Plan[AgentInfo]:
     """Changes those settings of an agent that are not None."""
+    given = {"policy": policy, "load_memory": load_memory, "run_retention": run_retention}
     response = yield from call(
         UPDATE_AGENT,
         agent_service_pb2.UpdateAgentRequest(
             agent=agent_service_pb2.Agent(
-                agent=agent, policy=None if policy is None else policy_to_proto(policy), etag=etag or ""
+                agent=agent,
+                policy=None if policy is None else policy_to_proto(policy),
+                load_memory=load_memory,
+                etag=etag or "",
+                run_retention=run_retention_to_proto(run_retention),
             ),
-            update_mask=FieldMask(paths=_paths({"policy": policy})),
+            update_mask=FieldMask(paths=paths(given)),
         ),
     )
     return agent_info_from_proto(response.agent)
 
 
-def _paths(given: Mapping[str, object]) -> list[str]:
-    paths = [path for path, value in given.items() if value is not None]
-    if not paths:
+def paths(given: Mapping[str, object]) -> list[str]:
+    """The paths of an update mask: those whose value is given. ValueError when none is."""
+    found = [path for path, value in given.items() if value is not None]
+    if not found:
         raise ValueError(f"nothing to update: give {' or '.join(given)}")
-    return paths
+    return found
 
 
 def store(name: str | None) -> Plan[StoreInfo]:

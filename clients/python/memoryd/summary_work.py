@@ -1,16 +1,14 @@
 """Summary tasks, free of any way to make calls: what one holds, and how a worker asks for the next one."""
 
-import logging
 import random
-import time
 from typing import Final
 
-from google.protobuf.duration_pb2 import Duration
-
-from memoryd.arguments import seconds, string
+from memoryd.arguments import string
 from memoryd.decoding import messages_from_proto, moment
-from memoryd.errors import Contention, DeadlineExceeded, MemorydError, TlsFailed, Unavailable
+from memoryd.encoding import duration
+from memoryd.errors import MemorydError
 from memoryd.messages import Message
+from memoryd.outages import Outage
 from memoryd.v1.session_pb2 import SessionKey
 from memoryd.v1.summary_service_pb2 import LeaseSummaryTaskRequest
 from memoryd.v1.summary_service_pb2 import SummaryTask as ProtoSummaryTask
@@ -23,10 +21,6 @@ _MOST_DOUBLINGS: Final = 10
 """More than it takes to get from the first pause to the longest."""
 RELEASE_SECONDS: Final = 2.0
 """What giving tasks back may take when a client is closed; otherwise their leases end by themselves."""
-
-_PASSING = (Unavailable, DeadlineExceeded, Contention)
-
-log = logging.getLogger("memoryd")
 
 
 class LeasedTask:
@@ -77,50 +71,34 @@ class Asking:
     """
 
     def __init__(self, of: SessionKey | str, *, lease_for: float | None, wait: bool, retry_for: float | None) -> None:
-        self.request = LeaseSummaryTaskRequest(lease_duration=_lease(lease_for))
+        self.request = LeaseSummaryTaskRequest(
+            lease_duration=None if lease_for is None else duration(lease_for, "lease_for")
+        )
         if isinstance(of, SessionKey):
             self.request.session.CopyFrom(of)
         else:
             self.request.agent = string(of, "agent", "assistant")
         self.wait = wait
         """Whether to go on asking when no task waits."""
-        self._retry_for = None if retry_for is None else seconds(retry_for, "retry_for")
+        self._outage = Outage(
+            begins="no summary task can be leased", ends="summary tasks are served again", retry_for=retry_for
+        )
         self._in_vain = 0
-        self._answered_ever = False
-        self._failing_since: float | None = None
 
     def answered(self, *, found: bool) -> None:
         """Takes note of an answer."""
-        if self._failing_since is not None:
-            log.info("summary tasks are served again")
-        self._answered_ever = True
-        self._failing_since = None
+        self._outage.answered()
         if found:
             self._in_vain = 0
 
     def failed(self, error: MemorydError) -> None:
         """Takes note of a failure. Raises the error when it is of no use to ask again."""
-        is_passing = isinstance(error, _PASSING) and (self._answered_ever or not isinstance(error, TlsFailed))
-        if not (self.wait and is_passing):
+        if not self.wait:
             raise error
-        now = time.monotonic()
-        since = now if self._failing_since is None else self._failing_since
-        if self._retry_for is not None and now - since >= self._retry_for:
-            raise error
-        if self._failing_since is None:
-            self._failing_since = since
-            log.warning("no summary task can be leased, which is tried again: %s", error)
+        self._outage.failed(error)
 
     def pause(self) -> float:
         """The seconds until it is of use to ask again."""
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._in_vain)
         self._in_vain = min(self._in_vain + 1, _MOST_DOUBLINGS)
         return longest * random.uniform(0.5, 1)
-
-
-def _lease(lease_for: float | None) -> Duration | None:
-    if lease_for is None:
-        return None
-    result = Duration()
-    result.FromNanoseconds(round(seconds(lease_for, "lease_for") * 1_000_000_000))
-    return result

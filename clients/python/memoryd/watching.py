@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc
 
-from memoryd.arguments import SEQS, integer, seconds, string
+from memoryd.arguments import RETRY_FOR, SEQS, integer, seconds, string
 from memoryd.decoding import watch_event_from_proto
 from memoryd.errors import DeadlineExceeded, MemorydError, TlsFailed, TooManyWatchers, Unavailable, WatchStalled
 from memoryd.events import WatchEvent
@@ -44,7 +44,7 @@ class Follower:
         self.resume_token = string(resume_token or "", "resume_token", "what an event's resume_token holds")
         self._session = session
         self._after_seq = None if after_seq is None else integer(after_seq, "after_seq", SEQS)
-        self._retry_for = None if retry_for is None else seconds(retry_for, "retry_for")
+        self._retry_for = None if retry_for is None else seconds(retry_for, "retry_for", RETRY_FOR)
         self._waiting: deque[WatchEvent] = deque()
         self._token_behind = ""
         self.stands = False

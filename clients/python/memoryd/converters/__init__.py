@@ -8,21 +8,34 @@ another.
 from collections.abc import Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
 
-from memoryd.converters import anthropic_reading, anthropic_writing, openai_reading, openai_writing
-from memoryd.messages import Message
+from memoryd.arguments import several
+from memoryd.converters import (
+    anthropic_reading,
+    anthropic_writing,
+    openai_reading,
+    openai_writing,
+    responses_reading,
+    responses_writing,
+)
+from memoryd.converters.source_form import Dumpable
+from memoryd.messages import Message, user
 from memoryd.windows import Window
 
+_MESSAGES = "a list of messages, for example [{'role': 'user', 'content': 'Hello!'}]"
+_ITEMS = "text, or a list of items, for example [{'role': 'user', 'content': 'Hello!'}]"
 
-def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
-    """Makes one message of each chat-completions message (a dict, as `model_dump()` gives it).
+
+def from_openai(messages: Iterable[Mapping[str, Any] | Dumpable]) -> list[Message]:
+    """Makes one message of each chat-completions message: a dict, or an object of the library `openai`.
 
     Each gets a new id; `dataclasses.replace(message, id=…)` gives it another. Raises ValueError, naming the message,
-    for what is not a chat-completions message.
+    for what is not a chat-completions message, and TypeError for what is no list of them.
 
     >>> from_openai([{"role": "user", "content": "Hello!"}])[0].text
     'Hello!'
     """
-    return [openai_reading.read_message(source, f"messages[{index}]") for index, source in enumerate(messages)]
+    given = several(messages, "messages", _MESSAGES)
+    return [openai_reading.read_message(source, f"messages[{index}]") for index, source in enumerate(given)]
 
 
 def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -52,9 +65,11 @@ class AnthropicPrompt(TypedDict):
 
 
 def from_anthropic(
-    messages: Iterable[Mapping[str, Any]], system: str | list[dict[str, Any]] | None = None
+    messages: Iterable[Mapping[str, Any] | Dumpable], system: str | list[dict[str, Any]] | None = None
 ) -> list[Message]:
-    """Makes one message of each Anthropic message (a dict, as `model_dump()` gives it), and a SYSTEM one of `system`.
+    """Makes one message of each Anthropic message, and a SYSTEM one of `system`.
+
+    A message is a dict, or an object of the library `anthropic`.
 
     Each gets a new id; `dataclasses.replace(message, id=…)` gives it another. Raises ValueError, naming the message,
     for what is not a message of Anthropic's.
@@ -63,7 +78,7 @@ def from_anthropic(
     [<Role.SYSTEM: 'system'>, <Role.USER: 'user'>]
     """
     opening = [] if system is None else [anthropic_reading.read_system(system)]
-    return opening + anthropic_reading.read_messages(messages)
+    return opening + anthropic_reading.read_messages(several(messages, "messages", _MESSAGES))
 
 
 def to_anthropic(messages: Iterable[Message]) -> AnthropicPrompt:
@@ -78,7 +93,8 @@ def to_anthropic(messages: Iterable[Message]) -> AnthropicPrompt:
       them. In a list, what `from_anthropic` read otherwise stays as it was; in a Window it does not, since Anthropic
       refuses it.
     - Arguments that are not a JSON object become `{"arguments": "…"}`.
-    - Names, thinking without a signature and empty texts are left out, and so is a message that says nothing else.
+    - Names, thinking without a signature of Anthropic's and empty texts are left out, and so is a message that says
+      nothing else.
     - Data becomes text, and so do media that Anthropic has no block for, as `[audio/wav, 2048 bytes]`.
 
     >>> from memoryd import system, user
@@ -87,3 +103,40 @@ def to_anthropic(messages: Iterable[Message]) -> AnthropicPrompt:
     """
     system, sources = anthropic_writing.write_messages(messages, as_born=not isinstance(messages, Window))
     return AnthropicPrompt(messages=sources) if system is None else AnthropicPrompt(messages=sources, system=system)
+
+
+def from_openai_responses(items: str | Iterable[Mapping[str, Any] | Dumpable]) -> list[Message]:
+    """Makes messages of items of OpenAI's Responses: of `response.output`, or of what you gave as `input`.
+
+    An item is a dict, or an object of the library `openai`. What the model says in a row (reasoning, text, calls)
+    becomes one message, so that no window parts reasoning from what follows from it. The output of a tool is a message
+    of its own. Each gets a new id. Raises ValueError, naming the item, for what is none.
+
+    >>> from_openai_responses("Hello!")[0].text
+    'Hello!'
+    """
+    return [user(items)] if isinstance(items, str) else responses_reading.read_items(several(items, "items", _ITEMS))
+
+
+def to_openai_responses(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Makes items for `client.responses.create(input=…)`. Takes a Window too.
+
+    Give a model the Window itself, not a list of its messages: only a Window is always made what the API accepts.
+    `to_openai_responses(from_openai_responses(x)) == x` for every list of items, also after it was stored: ids, status,
+    annotations, encrypted reasoning, and items of tools that nobody knew. What comes from elsewhere is said as well as
+    the Responses can:
+
+    - A message that answers several calls becomes several outputs; what else it says becomes a user message behind
+      them.
+    - Reasoning of other providers, names, empty texts and whether a result is an error are left out, and so is a
+      message that says nothing else.
+    - Data becomes text; sound, and all media of the assistant, become text such as `[audio/wav, 2048 bytes]`.
+    - In a Window, an output is of the type that its call asks for, also where `tool(call.id, "…")` made it. Where that
+      needs more than text (a computer's call), the two are said as a function's. Reasoning that nothing follows, and
+      outputs and approvals of what the window does not show, are left out.
+
+    >>> from memoryd import user
+    >>> to_openai_responses([user("Hello!")])
+    [{'role': 'user', 'content': 'Hello!'}]
+    """
+    return responses_writing.write_messages(messages, as_born=not isinstance(messages, Window))

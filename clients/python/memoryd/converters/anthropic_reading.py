@@ -18,7 +18,7 @@ from memoryd.converters.anthropic_writing import (
     written,
 )
 from memoryd.converters.media import ANY_IMAGE, base64_bytes
-from memoryd.converters.source_form import NATIVE, Form, difference, kept, write_form
+from memoryd.converters.source_form import NATIVE, Form, difference, kept, object_of, write_form
 from memoryd.jsontext import json_text
 from memoryd.messages import Data, Media, Message, Part, Reasoning, ResultPart, Role, Text, ToolCall, ToolResult
 
@@ -37,9 +37,10 @@ def read_messages(sources: Iterable[Any]) -> list[Message]:
     """Our messages of Anthropic's. ValueError, naming the message, for what is none."""
     messages: list[Message] = []
     behind_results = False
-    for index, source in enumerate(sources):
+    for index, given in enumerate(sources):
         where = f"messages[{index}]"
-        if not isinstance(source, Mapping):
+        source = object_of(given)
+        if source is None:
             raise ValueError(f"{where} is not an object; a message is like {{'role': 'user', 'content': 'Hello!'}}")
         with_results = answers(source)
         marks = {

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from memoryd.converters.media import base64_text, is_url, mention
+from memoryd.converters.openai_writing import text_of_blocks
 from memoryd.converters.source_form import NATIVE, Form, aligned, noted, patched, read_form
 from memoryd.jsontext import UNREADABLE, json_value
 from memoryd.messages import Data, Media, Message, Part, Reasoning, Refusal, Role, Text, ToolCall, ToolResult
 
 FORMAT = "anthropic"
+_RESPONSES = "openai_responses"
+"""The format whose reasoning has signatures that only OpenAI reads."""
 
 REDACTED = "redacted"
 """Marks reasoning that Anthropic gave in encrypted form only."""
@@ -107,22 +110,30 @@ def result_content_form(parts: Sequence[Part]) -> str:
 def written(message: Message, form: Form) -> Source | None:
     """What is written before the form's patch; None for a message that says nothing that Anthropic takes."""
     parts = message.content or ()
-    blocks = _blocks(parts, noted(form, "parts"))
+    blocks = _blocks(parts, noted(form, "parts"), by_responses=_is_of_responses(message))
     if not blocks and "content" not in form:
         return None
     return {"role": _ROLES[message.role]} | _content(blocks, form.get("content"), content_form(parts))
 
 
-def _blocks(parts: Iterable[Part], tags: Mapping[str, Any]) -> list[Any]:
+def _is_of_responses(message: Message) -> bool:
+    """Whether the signatures of a message's reasoning are OpenAI's, which Anthropic refuses."""
+    forms = json_value(message.extra) if message.extra else None
+    return isinstance(forms, dict) and _RESPONSES in forms and FORMAT not in forms
+
+
+def _blocks(parts: Iterable[Part], tags: Mapping[str, Any], *, by_responses: bool = False) -> list[Any]:
     tagged = [(part, tags.get(str(index))) for index, part in enumerate(parts)]
-    return [_block(part, tag) for part, tag in tagged if tag or not _is_refused(part)]
+    return [_block(part, tag) for part, tag in tagged if tag or not _is_refused(part, by_responses=by_responses)]
 
 
-def _is_refused(part: Part) -> bool:
-    """Whether Anthropic refuses the block of a part: empty text, and thinking without its signature."""
+def _is_refused(part: Part, *, by_responses: bool) -> bool:
+    """Whether Anthropic refuses the block of a part: empty text, and thinking without its own signature."""
     match part:
         case Text("") | Refusal("") | Reasoning(_, ""):
             return True
+        case Reasoning():
+            return by_responses
         case _:
             return False
 
@@ -136,7 +147,7 @@ def _content(blocks: list[Any], actual: Any, by_itself: str) -> Source:
         case "null":
             return {"content": None}
         case "text":
-            return {"content": "".join(block["text"] for block in blocks)}
+            return {"content": text_of_blocks(blocks)}
         case _:
             return {"content": blocks}
 

@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 
+from memoryd.jsontext import encodable
 from memoryd.messages import Media
 
 ANY_IMAGE = "image/*"
@@ -30,7 +31,7 @@ def data_url_media(url: str) -> Media | None:
     """The media in a base64 data URL; None for other URLs, and where `data_url` would not give exactly that one."""
     found = _DATA_URL.fullmatch(url)
     data = base64_bytes(found[2]) if found else None
-    return None if found is None or data is None else Media(found[1], data=data)
+    return None if found is None or data is None or not encodable(found[1]) else Media(found[1], data=data)
 
 
 def data_url(type: str, data: bytes) -> str:

@@ -13,8 +13,8 @@ from memoryd.converters.openai_writing import (
     spoken_content_form,
     written,
 )
-from memoryd.converters.source_form import NATIVE, Form, difference, kept, write_form
-from memoryd.jsontext import json_text
+from memoryd.converters.source_form import NATIVE, Form, difference, kept, object_of, write_form
+from memoryd.jsontext import encodable, json_text
 from memoryd.messages import (
     Data,
     Media,
@@ -41,7 +41,8 @@ _ROLES = {
 
 def read_message(source: Any, where: str) -> Message:
     """Our message of an OpenAI one. ValueError, with `where`, for what is none."""
-    if not isinstance(source, Mapping):
+    source = object_of(source)
+    if source is None:
         raise ValueError(f"{where} is not an object; a message is like {{'role': 'user', 'content': 'Hello!'}}")
     role = _ROLES.get(str(source.get("role")))
     if role is None:
@@ -184,7 +185,8 @@ def _media(block: Any) -> Media | None:
             core: Form = {"type": "image_url", "image_url": {"url": url}}
         case {"type": "input_audio", "input_audio": {"data": str(text), "format": str(audio)}}:
             data = base64_bytes(text)
-            media = None if data is None else Media(AUDIO_TYPES.get(audio, f"audio/{audio}"), data=data)
+            type_ = AUDIO_TYPES.get(audio, f"audio/{audio}")
+            media = None if data is None or not encodable(type_) else Media(type_, data=data)
             core = {"type": "input_audio", "input_audio": {"data": text, "format": audio}}
         case {"type": "file", "file": {"file_data": str(url)}}:
             media = data_url_media(url)

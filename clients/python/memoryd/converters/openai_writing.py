@@ -1,6 +1,6 @@
 """From our messages to OpenAI's chat-completions ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from memoryd.converters.media import base64_text, data_url, is_url, mention
@@ -129,9 +129,14 @@ def _set_content(source: Source, blocks: list[Any], by_itself: str, form: Form) 
         case "null":
             source["content"] = None
         case "text":
-            source["content"] = "".join(block["text"] for block in blocks)
+            source["content"] = text_of_blocks(blocks)
         case _:
             source["content"] = blocks
+
+
+def text_of_blocks(blocks: Iterable[Any]) -> str:
+    """The texts of blocks, one after another."""
+    return "".join(str(block.get("text", "")) for block in blocks if isinstance(block, Mapping))
 
 
 def _block(part: Part, tag: Any, *, by_user: bool) -> Any:

@@ -7,7 +7,7 @@ the parts hold: texts that a window shortened stay shortened on the way back.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from memoryd.jsontext import encodable, json_text, json_value
 from memoryd.messages import Part, ToolResult
@@ -62,6 +62,27 @@ def _moved(notes: Form, moved: Mapping[str, str]) -> Form:
     return {moved[index]: note for index, note in notes.items() if index in moved}
 
 
+@runtime_checkable
+class Dumpable(Protocol):
+    """An object of a provider's Python library, which holds what its API said and gives it as JSON has it."""
+
+    def model_dump(self, *, mode: str, by_alias: bool, exclude_unset: bool, warnings: bool) -> dict[str, Any]:
+        """The object as a dict."""
+
+
+def object_of(value: object) -> Mapping[str, Any] | None:
+    """The JSON object that a caller gave, as a mapping or as an object of a provider's library; None for others.
+
+    Of a library's object, only what the API said: neither defaults, nor keys that it lacks. The libraries hold what
+    they do not know yet in fields of other types, which pydantic would warn of.
+    """
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, Dumpable) and not isinstance(value, type):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+    return None
+
+
 def kept(value: object) -> str:
     """What a field of ours keeps of a value: text that UTF-8 can encode. What it does not comes back by the patch."""
     return value if isinstance(value, str) and encodable(value) else ""
@@ -74,10 +95,10 @@ def difference(wanted: Any, given: Any) -> Form | None:
     holds the patches of an object's values or of an array's items (by index, where both arrays have one length).
     """
     if isinstance(wanted, Mapping) and isinstance(given, Mapping):
-        new = {key: value for key, value in wanted.items() if key not in given}
+        new: Form = {}
         inner: Form = {}
-        for key in wanted:
-            patch = difference(wanted[key], given[key]) if key in given else None
+        for key, value in wanted.items():
+            patch = difference(value, given[key]) if key in given else {"is": value}
             if patch and "is" in patch:
                 new[key] = patch["is"]
             elif patch:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.adapters import ADAPTERS, EACH_ATOMIC_ADAPTER
+from tests.files_in_memory import keep_files_in_memory
 from tests.servers import ServerProcess
 
 pytest_plugins = ["tests.databases.plugin", "tests.summarizers.plugin"]
@@ -21,6 +24,20 @@ settings.register_profile(
     "memoryd", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("memoryd")
+
+# Where the environment says so, Python keeps no compiled modules: then each of the hundreds of processes that the tests
+# start compiles all that it imports, which takes longer than its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+keep_files_in_memory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a fifth of the time, a test waits for a disk, a clock or another process."""
+    return (os.cpu_count() or 1) + 1
+
 
 StartServer = Callable[..., ServerProcess]
 ServerOn = Callable[[str], ServerProcess]
@@ -64,11 +81,17 @@ def any_server(request: pytest.FixtureRequest, server_on: ServerOn) -> ServerPro
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts servers of a test's own: `start_server("--data-dir", …, environment={…})`."""
+    """Starts servers of a test's own: `start_server("--data-dir", …, environment={…})`.
+
+    Where a test sets flags alone, and names no tokenizer, tokens are estimated: to read the vocabulary of the default
+    tokenizer takes as long as all else of a start.
+    """
     started: list[ServerProcess] = []
     numbers = itertools.count(1)
 
     def start(*arguments: str, **options: object) -> ServerProcess:
+        if not {"--tokenizer", "--config"} & {*arguments} and "environment" not in options:
+            arguments = (*arguments, "--tokenizer", "estimate")
         process = ServerProcess(*arguments, log=tmp_path / f"server-{next(numbers)}.log", **options)  # type: ignore[arg-type]
         started.append(process)
         return process

@@ -9,6 +9,9 @@ All that is compared is measured interleaved, in short slices that take turns, s
 meets all sides alike. A round is a few slices of each; a ratio is the median over the rounds.
 
     histories.py    the messages that histories hold
+    memories.py     the memory that is rendered
+    runs.py         the runs that agents have, and how they are loaded
+    workers.py      who claims them, commits their steps and renews their leases
     sessions.py     which sessions a run needs, and how they are loaded
     operations.py   the calls that are measured
     floor.py        the RPC that answers at once

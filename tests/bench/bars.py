@@ -22,6 +22,17 @@ _FLOOR_RATIOS: Final = {
     ("append_1", "postgresql"): 2.2,
     ("append_1", "mariadb"): 3.0,
     ("append_1", "redis"): 2.0,
+    ("render_context", "in_memory"): 1.4,
+    ("render_context", "sqlite"): 1.4,
+    ("render_context_stored", "sqlite"): 2.0,
+    ("claim_run", "sqlite"): 2.5,
+    ("claim_run", "redis"): 2.0,
+    ("commit_run_step", "sqlite"): 2.5,
+    ("commit_run_step", "redis"): 2.0,
+    ("commit_run_step_1", "sqlite"): 2.5,
+    ("commit_run_step_1", "redis"): 2.0,
+    ("renew_run_lease", "sqlite"): 2.5,
+    ("renew_run_lease", "redis"): 2.0,
 }
 """How much of the floor's p50 an operation may take, for one caller."""
 
@@ -29,7 +40,8 @@ _FLOOR_OVER_BARE: Final = 1.3
 """How much of a bare server's p50 the floor may take: else the floor would hide what it should show."""
 
 _LONG_OVER_SHORT: Final = 1.25
-"""How much of its p50 on the shortest history an operation may take on the longest, for one caller."""
+"""How much of its p50 on the shortest history an operation may take on the longest, for one caller; likewise of that on
+the shortest run, and of that with the fewest runs."""
 
 _CROWDED_OVER_ALONE: Final = 1.2
 """How much of its p50 in a small database an operation may take among many other sessions, for one caller."""
@@ -95,7 +107,8 @@ def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
     if bound is not None:
         for subject, measured in result.subjects.items():
             if not subject.store:
-                what = f"{subject.operation}, history {subject.history:,}: p50 over floor"
+                on = f", history {subject.history:,}" if subject.history else ""
+                what = f"{subject.operation}{on}: p50 over floor"
                 yield Bar(result.store, what, measured.p50_over(result.floor), bound)
     lengths = _by_length(result)
     for subject, measured in result.subjects.items():
@@ -104,6 +117,11 @@ def _bars_of_one_caller(result: CaseResult) -> Iterator[Bar]:
             yield Bar(
                 result.store, f"{subject.operation}: p50 over alone", measured.p50_over(alone), _CROWDED_OVER_ALONE
             )
+    for subject, measured in result.subjects.items():
+        if subject.among_runs:
+            among_few = next(on for alike, on in lengths if alike.history == subject.history)
+            what = f"{subject.operation}: p50 over that among fewer runs"
+            yield Bar(result.store, what, measured.p50_over(among_few), _LONG_OVER_SHORT)
     for subject, measured in result.subjects.items():
         if subject.operation == without_summary(result.operation):
             with_summary = next(on for alike, on in lengths if alike.history == subject.history)

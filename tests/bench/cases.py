@@ -35,10 +35,13 @@ class Subject:
 
     operation: str
     history: int
+    """Messages of it, or steps of a run; 0 where neither is there."""
     sessions: tuple[SessionPlan, ...]
     """For each caller, the session that it calls for."""
     store: str = ""
     """The server's store with it; empty for the default."""
+    among_runs: int = 0
+    """How many runs its agent has, where there are more of them than elsewhere."""
 
     @property
     def name(self) -> str:
@@ -117,7 +120,7 @@ class Case:
 
 def cases(store: str, options: Options) -> Iterator[Case]:
     """All cases of a store. Those that only read come first: appended messages would change what is read."""
-    for operation in sorted(map(operations.ALL.__getitem__, options.operations), key=lambda one: one.appends):
+    for operation in sorted(operations.chosen(options.operations), key=lambda one: one.appends):
         for callers in callers_of(operation, options.callers_on(store)):
             yield Case(store, operation, callers, list(_subjects(store, operation, callers, options)))
 
@@ -132,7 +135,7 @@ def _requests(
 ) -> Callable[[], Any]:
     """What makes the requests of a caller; those of a floor, without a channel, are only of their size."""
     if operation.prepare and channel is not None:
-        return partial(operation.prepare, channel, key, writer)
+        return operation.prepare(channel, key, writer)
     return partial(operation.request, key, writer)
 
 
@@ -142,6 +145,12 @@ def _on(store: str, call: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _subjects(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    if operation.remembers:
+        yield Subject(operation.name, 0, (sessions.memory_plan(),) * callers)
+        return
+    if operation.of_runs:
+        yield from _subjects_with_runs(store, operation, callers, options)
+        return
     if operation.summarized:
         yield from _summarized_subjects(store, operation, callers, options)
         return
@@ -155,6 +164,18 @@ def _subjects(store: str, operation: Operation, callers: int, options: Options) 
     if callers == 1 and options.others_on(store):
         session = sessions.crowded_session(options, store)
         yield Subject(f"{operation.name}_among_{options.others_on(store)}", session.length, (session,), CROWDED)
+
+
+def _subjects_with_runs(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
+    """Runs of more and more steps, of an agent with few runs; and short ones, of agents with many."""
+    fewest, *more = options.runs_on(store)
+    for steps in options.run_steps_on(store):
+        yield Subject(operation.name, steps, (sessions.run_plan(fewest, steps),) * callers)
+    steps = min(options.run_steps_on(store))
+    for runs in more:
+        yield Subject(
+            f"{operation.name}_among_{runs}", steps, (sessions.run_plan(runs, steps),) * callers, among_runs=runs
+        )
 
 
 def _summarized_subjects(store: str, operation: Operation, callers: int, options: Options) -> Iterator[Subject]:
@@ -173,8 +194,13 @@ def without_summary(operation: str) -> str:
 async def warm_up(server: grpc.aio.Channel, store: str, options: Options) -> None:
     """Has all operations called for a while on a session that is not measured, so that the server has all that it keeps
     while it serves."""
-    for operation in map(operations.ALL.__getitem__, options.operations):
-        key = sessions.warm_up_session(options, store, summarized=operation.summarized).key
+    for operation in operations.chosen(options.operations):
+        if operation.remembers:
+            key = sessions.memory_plan().key
+        elif operation.of_runs:
+            key = sessions.warm_up_runs(options, store).key
+        else:
+            key = sessions.warm_up_session(options, store, summarized=operation.summarized).key
         callers = max(callers_of(operation, options.callers_on(store)))
         writers = [Writer(f"warm up/{operation.name}/{caller}") for caller in range(callers)]
         requests = [_requests(operation, server, key, writer) for writer in writers]

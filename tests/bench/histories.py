@@ -79,7 +79,7 @@ def history(length: int) -> Iterator[pb.Message]:
     for block in range(blocks):
         turns = _block((blocks - 1 - block) % _DISTINCT_BLOCKS)
         if block == 0:
-            turns = (_Turn(pb.ROLE_SYSTEM, _text(Random(f"{_SEED}/system"))), *turns[1:])
+            turns = (_Turn(pb.ROLE_SYSTEM, prose(Random(f"{_SEED}/system"))), *turns[1:])
         yield from writer.messages(turns)
 
 
@@ -91,7 +91,7 @@ def ending(kind: Ending, length: int) -> Iterator[pb.Message]:
         if kind is Ending.ORPHANS:
             yield from writer.messages([_Turn(pb.ROLE_TOOL, _result(random), answers=0)])
         else:
-            yield from writer.messages([_Turn(pb.ROLE_ASSISTANT, _text(random), calls=(0,))])
+            yield from writer.messages([_Turn(pb.ROLE_ASSISTANT, prose(random), calls=(0,))])
 
 
 class Writer:
@@ -103,23 +103,23 @@ class Writer:
 
     def plain(self) -> pb.Message:
         """A plain message of a person."""
-        return _message(self._new_id(), _Turn(pb.ROLE_USER, _text(self._random)), {})
+        return _message(self._new_id(), _Turn(pb.ROLE_USER, prose(self._random)), {})
 
     def ten(self) -> Sequence[pb.Message]:
         """Ten messages, with two tool groups among them."""
         random = self._random
         return self.messages(
             (
-                _Turn(pb.ROLE_USER, _text(random)),
-                _Turn(pb.ROLE_ASSISTANT, _text(random), calls=(0, 1)),
+                _Turn(pb.ROLE_USER, prose(random)),
+                _Turn(pb.ROLE_ASSISTANT, prose(random), calls=(0, 1)),
                 _Turn(pb.ROLE_TOOL, _result(random), answers=0),
                 _Turn(pb.ROLE_TOOL, _result(random), answers=1),
-                _Turn(pb.ROLE_ASSISTANT, _text(random)),
-                _Turn(pb.ROLE_USER, _text(random)),
+                _Turn(pb.ROLE_ASSISTANT, prose(random)),
+                _Turn(pb.ROLE_USER, prose(random)),
                 _Turn(pb.ROLE_ASSISTANT, "", calls=(2,)),
                 _Turn(pb.ROLE_TOOL, _result(random), answers=2),
-                _Turn(pb.ROLE_ASSISTANT, _text(random)),
-                _Turn(pb.ROLE_USER, _text(random)),
+                _Turn(pb.ROLE_ASSISTANT, prose(random)),
+                _Turn(pb.ROLE_USER, prose(random)),
             )
         )
 
@@ -161,18 +161,18 @@ def _block(number: int) -> Sequence[_Turn]:
         for _ in range(times):
             calls = tuple(islice(numbers, size))
             answers = (_Turn(pb.ROLE_TOOL, _result(random), answers=call) for call in calls)
-            groups.append((_Turn(pb.ROLE_ASSISTANT, _text(random), calls=calls), *answers))
+            groups.append((_Turn(pb.ROLE_ASSISTANT, prose(random), calls=calls), *answers))
     groups += [(_Turn(pb.ROLE_TOOL, _result(random), answers=next(numbers)),) for _ in range(_ORPHANS)]
-    groups += [(_Turn(pb.ROLE_ASSISTANT, _text(random), calls=(next(numbers),)),) for _ in range(_OPEN_CALLS)]
+    groups += [(_Turn(pb.ROLE_ASSISTANT, prose(random), calls=(next(numbers),)),) for _ in range(_OPEN_CALLS)]
     plain = BLOCK - sum(map(len, groups))
     roles = (pb.ROLE_USER, pb.ROLE_ASSISTANT)
-    first = (_Turn(pb.ROLE_USER, _text(random)),)
-    others = groups + [(_Turn(roles[number % 2], _text(random)),) for number in range(1, plain)]
+    first = (_Turn(pb.ROLE_USER, prose(random)),)
+    others = groups + [(_Turn(roles[number % 2], prose(random)),) for number in range(1, plain)]
     random.shuffle(others)
     return tuple(chain(first, *others))
 
 
-def _text(random: Random) -> str:
+def prose(random: Random) -> str:
     """About 200 characters of prose."""
     return " ".join(random.choices(_WORDS, k=random.randint(20, 48)))
 
@@ -183,5 +183,5 @@ def _result(random: Random) -> str:
     return json.dumps({"status": "ok", "rows": rows, "note": " ".join(random.choices(_WORDS, k=18))})
 
 
-SUMMARY: Final = ". ".join(_text(Random(f"{_SEED}/summary/{sentence}")) for sentence in range(5)) + "."
+SUMMARY: Final = ". ".join(prose(Random(f"{_SEED}/summary/{sentence}")) for sentence in range(5)) + "."
 """About 1,000 characters: a usual summary."""

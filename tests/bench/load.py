@@ -21,15 +21,28 @@ import uvloop
 from memoryd.v1 import message_pb2 as pb
 from memoryd_server import logs
 from memoryd_server.app import open_stores
-from memoryd_server.engine import histories, summaries, tokens
+from memoryd_server.engine import histories, memory_files, summaries, tokens
 from memoryd_server.engine.changes import SessionSettings
+from memoryd_server.engine.memory_guide import INDEX
+from memoryd_server.engine.memory_writes import Write
 from memoryd_server.engine.runtime import Runtime
 from memoryd_server.interceptors.authentication import DEFAULT_TENANT
 from memoryd_server.services.message_codec import decode_messages
-from memoryd_server.stores.records import Policy, SessionKey, SummaryPolicy, WindowMode, WindowOptions
+from memoryd_server.stores.records import (
+    FileKey,
+    FileOwner,
+    Policy,
+    SessionKey,
+    SummaryPolicy,
+    Tier,
+    WindowMode,
+    WindowOptions,
+)
 from memoryd_server.summarizers.base import CLIENT
 from tests.bench.child import announce
 from tests.bench.histories import SUMMARY, Writer
+from tests.bench.memories import index
+from tests.bench.runs import load_runs
 from tests.bench.sessions import AGENT, SessionPlan, read_plans
 from tests.bench.settings import server_settings
 
@@ -45,12 +58,20 @@ SUMMARIZED: Final = Policy(WindowOptions(mode=WindowMode.MESSAGES, limit=20), Su
 
 
 async def load(runtime: Runtime, plans: Iterable[SessionPlan], progress: Callable[[int], None]) -> None:
-    """Appends the messages of all sessions; tells now and then how many so far."""
+    """Appends the messages of all sessions, stores runs, and puts memory; tells now and then how many messages it has
+    appended so far.
+    """
     tokens.counter(runtime.defaults.tokenizer)
     gc.disable()  # All that is made here stays: looking for what does not would take most of the time.
     try:
         loaded = 0
         for plan in plans:
+            if plan.remembered:
+                await _remember(runtime, plan)
+                continue
+            if plan.runs:
+                await load_runs(runtime, plan)
+                continue
             messages = plan.messages()
             while batches := [batch for _ in range(TOGETHER) if (batch := list(islice(messages, BATCH)))]:
                 await _append(runtime, plan, batches)
@@ -80,6 +101,12 @@ async def _verify(runtime: Runtime, plan: SessionPlan) -> None:
     loaded = await runtime.store.load(_key(plan))
     if loaded is None or loaded.record.messages != plan.length:
         raise RuntimeError(f"session {plan.name} does not hold {plan.length:,} messages: {loaded}")
+
+
+async def _remember(runtime: Runtime, plan: SessionPlan) -> None:
+    for tier in Tier:
+        key = FileKey(FileOwner(DEFAULT_TENANT, tier, plan.name), INDEX)
+        await memory_files.put(runtime, Write(key), index(tier.name.lower()).encode())
 
 
 async def _summarize(runtime: Runtime, key: SessionKey) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -16,7 +17,22 @@ from memoryd.v1.history_service_pb2 import (
     ListMessagesRequest,
     ListMessagesResponse,
 )
+from memoryd.v1.memory_context_service_pb2 import (
+    MEMORY_TIER_STATE_TRUNCATED,
+    MemorySource,
+    RenderMemoryContextRequest,
+    RenderMemoryContextResponse,
+)
 from memoryd.v1.policy_pb2 import WINDOW_MODE_MESSAGES, WINDOW_MODE_TOKENS, WindowOptions
+from memoryd.v1.run_service_pb2 import (
+    RUN_STATUS_RUNNING,
+    ClaimRunRequest,
+    ClaimRunResponse,
+    CommitRunStepRequest,
+    CommitRunStepResponse,
+    RenewRunLeaseRequest,
+    RenewRunLeaseResponse,
+)
 from memoryd.v1.session_pb2 import SessionKey
 from memoryd.v1.summary_service_pb2 import (
     CommitSummaryRequest,
@@ -25,7 +41,10 @@ from memoryd.v1.summary_service_pb2 import (
     LeaseSummaryTaskResponse,
 )
 from memoryd.v1.window_service_pb2 import LoadWindowRequest, LoadWindowResponse
+from tests.bench import workers
 from tests.bench.histories import SUMMARY, Writer
+from tests.bench.memories import index
+from tests.bench.runs import QUEUED
 
 _WINDOW_MESSAGES: Final = 20
 _WINDOW_TOKENS: Final = 2_000
@@ -57,9 +76,15 @@ class Operation:
     appends: bool = False
     summarized: bool = False
     """Whether it is called for sessions with summaries."""
-    prepare: Callable[[grpc.aio.Channel, SessionKey, Writer], Awaitable[Message]] | None = None
-    """For calls that something must come before: does that, which is not measured, and makes the request. What
-    `request` makes is then of its size, for the floor. Such calls are measured for one caller.
+    remembers: bool = False
+    """Whether it is called for memory, of an owner with the name of a session, and for no session."""
+    of_runs: bool = False
+    """Whether it is called for runs: for the one of a session that is held, or for any of an agent."""
+    chosen_with: str = ""
+    """The operation with which it is measured; empty when a run chooses it by its own name."""
+    prepare: Callable[[grpc.aio.Channel, SessionKey, Writer], Callable[[], Awaitable[Message]]] | None = None
+    """For calls that something must come before: makes what does that for each, which is not measured, and makes the
+    request. What `request` makes is then of its size, for the floor. Such calls are measured for one caller.
     """
 
     def check(self, answer: object) -> None:
@@ -82,6 +107,21 @@ def _is_window_of_tokens(answer: LoadWindowResponse) -> bool:
 
 def _is_answer_to(appended: int) -> Callable[[AppendMessagesResponse], bool]:
     return lambda answer: len(answer.messages) == appended and answer.messages[-1].seq > appended
+
+
+def _is_answer_to_step(messages: int) -> Callable[[CommitRunStepResponse], bool]:
+    return lambda answer: answer.status == RUN_STATUS_RUNNING and len(answer.messages) == messages
+
+
+_BUDGET: Final = 6_000
+"""Characters of rendered memory: the default."""
+_LONGEST_ENTRY: Final = 160
+"""The room that may stay empty in each tier."""
+
+
+def _is_full_block(answer: RenderMemoryContextResponse) -> bool:
+    states = {answer.user.state, answer.project.state}
+    return states == {MEMORY_TIER_STATE_TRUNCATED} and len(answer.block) > _BUDGET - 2 * _LONGEST_ENTRY
 
 
 async def _leased(channel: grpc.aio.Channel, key: SessionKey, writer: Writer) -> CommitSummaryRequest:
@@ -168,7 +208,80 @@ ALL: Final = {
             lambda answer: answer.summary.current and answer.summary.text == SUMMARY,
             appends=True,
             summarized=True,
-            prepare=_leased,
+            prepare=lambda *where: partial(_leased, *where),
+        ),
+        Operation(
+            "render_context",
+            "/memoryd.v1.MemoryContextService/RenderMemoryContext",
+            RenderMemoryContextRequest,
+            RenderMemoryContextResponse,
+            lambda _, __: RenderMemoryContextRequest(
+                user=MemorySource(data=index("user").encode()), project=MemorySource(data=index("project").encode())
+            ),
+            _is_full_block,
+            remembers=True,
+        ),
+        Operation(
+            "render_context_stored",
+            "/memoryd.v1.MemoryContextService/RenderMemoryContext",
+            RenderMemoryContextRequest,
+            RenderMemoryContextResponse,
+            lambda key, _: RenderMemoryContextRequest(
+                user=MemorySource(stored=key.session_id), project=MemorySource(stored=key.session_id)
+            ),
+            _is_full_block,
+            remembers=True,
+            chosen_with="render_context",
+        ),
+        Operation(
+            "claim_run",
+            "/memoryd.v1.RunService/ClaimRun",
+            ClaimRunRequest,
+            ClaimRunResponse,
+            workers.claim,
+            lambda answer: bool(answer.fence) and answer.run.key.run_id == QUEUED,
+            appends=True,
+            of_runs=True,
+            prepare=workers.claims,
+        ),
+        Operation(
+            "commit_run_step",
+            "/memoryd.v1.RunService/CommitRunStep",
+            CommitRunStepRequest,
+            CommitRunStepResponse,
+            workers.step,
+            _is_answer_to_step(0),
+            appends=True,
+            of_runs=True,
+            prepare=workers.steps,
+        ),
+        Operation(
+            "commit_run_step_1",
+            "/memoryd.v1.RunService/CommitRunStep",
+            CommitRunStepRequest,
+            CommitRunStepResponse,
+            workers.step_with_message,
+            _is_answer_to_step(1),
+            appends=True,
+            of_runs=True,
+            chosen_with="commit_run_step",
+            prepare=workers.steps_with_message,
+        ),
+        Operation(
+            "renew_run_lease",
+            "/memoryd.v1.RunService/RenewRunLease",
+            RenewRunLeaseRequest,
+            RenewRunLeaseResponse,
+            workers.renewal,
+            lambda answer: answer.HasField("lease_expire_time"),
+            appends=True,
+            of_runs=True,
+            prepare=workers.renewals,
         ),
     )
 }
+
+
+def chosen(names: Collection[str]) -> Sequence[Operation]:
+    """The operations of a run that names these."""
+    return [operation for operation in ALL.values() if (operation.chosen_with or operation.name) in names]

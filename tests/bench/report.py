@@ -22,7 +22,7 @@ class Row(msgspec.Struct, frozen=True):
     """One of `options.STORES`; `…/floor` for the floor of an operation on that store's server."""
     op: str
     history: int
-    """Messages of the history; 0 where none is read."""
+    """Messages of the history, or steps of the run; 0 where neither is there."""
     callers: int
     p50_ms: float
     p99_ms: float

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import grpc
 from rich.console import Console
@@ -25,9 +24,6 @@ from tests.bench.profiling import profile
 from tests.bench.report import Row, Summary, rows_of, show, write
 from tests.bench.settings import CROWDED
 from tests.databases.servers import OwnServer
-
-_ON_DISK: Final = Path("/var/tmp")
-"""Where database servers keep their data: a directory that their own user reaches, and that is not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ async def _copies(options: Options, console: Console) -> list[Copied]:
         _progress(console) as progress,
         _told(progress, "copy", options.copied_messages) as loaded,
     ):
-        return await measure_copies(options, Path(directory), _ON_DISK, loaded)
+        return await measure_copies(options, Path(directory), options.databases, loaded)
 
 
 async def run_profiles(options: Options, console: Console) -> None:
@@ -119,7 +115,7 @@ async def _start_servers(
 
     async def start(store: str) -> ServerProcess:
         plans = _write_plans(directory / f"{store}.json", sessions.needed(options, store))
-        urls = await asyncio.to_thread(_databases, store, directory, stack)
+        urls = await asyncio.to_thread(_databases, store, options.databases, directory, stack)
         if store != "in_memory":
             await fill(f"load {store}", urls[0], plans, 0)
             crowded = _write_plans(directory / f"{store}-crowded.json", [sessions.crowded_session(options, store)])
@@ -141,13 +137,13 @@ def _write_plans(path: Path, plans: Sequence[sessions.SessionPlan]) -> Path:
     return path
 
 
-def _databases(store: str, directory: Path, stack: AsyncExitStack) -> Sequence[str]:
+def _databases(store: str, databases: Path, directory: Path, stack: AsyncExitStack) -> Sequence[str]:
     """The URLs of two new databases: one for what is measured, one for the same among many others."""
     if store == "in_memory":
         return ("memory://",)
     if store == "sqlite":
         return [f"sqlite:///{directory.absolute()}/{name}.db" for name in ("measured", CROWDED)]
-    server = stack.enter_context(OwnServer(SERVERS[store], _ON_DISK))
+    server = stack.enter_context(OwnServer(SERVERS[store], databases))
     return [stack.enter_context(server.new_database()) for _ in range(2)]
 
 

@@ -12,7 +12,7 @@ import msgspec
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1.session_pb2 import SessionKey
 from tests.bench.histories import Ending, ending, history
-from tests.bench.options import SUMMARIZED, Options
+from tests.bench.options import Options
 
 AGENT: Final = "bench"
 
@@ -38,10 +38,17 @@ class SessionPlan(msgspec.Struct, frozen=True):
     """What follows them, as many again."""
     summarized: bool = False
     """Whether all that windows of 20 do not hold is folded, by the agent's own model."""
+    remembered: bool = False
+    """Whether it is no session: a user and a project of the name have memory instead."""
+    agent: str = AGENT
+    runs: int = 0
+    """How many runs its agent has; 0 for none."""
+    steps: int = 0
+    """How many steps those of them have that have not ended."""
 
     @property
     def key(self) -> SessionKey:
-        return SessionKey(agent=AGENT, session_id=self.name)
+        return SessionKey(agent=self.agent, session_id=self.name)
 
     @property
     def length(self) -> int:
@@ -77,6 +84,21 @@ def session_with(kind: Ending, messages: int) -> SessionPlan:
     return SessionPlan(f"{kind.value:_>13}", messages, kind)
 
 
+def memory_plan() -> SessionPlan:
+    """Memory in the store."""
+    return SessionPlan("_______memory", 0, remembered=True)
+
+
+def run_plan(runs: int, steps: int, purpose: str = "run") -> SessionPlan:
+    """A session with a run of so many steps that is there to be held, of an agent with so many runs."""
+    return SessionPlan("held", 0, agent=f"{runs:06d}-{steps:05d}-{purpose}", runs=runs, steps=steps)
+
+
+def warm_up_runs(options: Options, store: str) -> SessionPlan:
+    """Runs that are not measured."""
+    return run_plan(min(options.runs_on(store)), min(options.run_steps_on(store)), "wrm")
+
+
 def warm_up_session(options: Options, store: str, *, summarized: bool = False) -> SessionPlan:
     """A session that is not measured."""
     length = min(max(options.histories_on(store)), LONGEST_OF_EACH_CALLER)
@@ -92,16 +114,23 @@ def needed(options: Options, store: str) -> list[SessionPlan]:
     """All sessions of a run on a store, short ones first."""
     writers = max(options.callers_on(store)) if options.appends else 1
     plans: set[SessionPlan] = set()
-    if not SUMMARIZED.issuperset(options.operations):
+    if options.reads_histories:
         plans |= {session_of(length, caller) for length in options.histories_on(store) for caller in range(writers)}
         plans.add(warm_up_session(options, store))
+    if options.remembers:
+        plans.add(memory_plan())
+    if options.works:
+        fewest, *more = options.runs_on(store)
+        plans |= {run_plan(fewest, steps) for steps in options.run_steps_on(store)}
+        plans |= {run_plan(runs, min(options.run_steps_on(store))) for runs in more}
+        plans.add(warm_up_runs(options, store))
     if options.summarizes:
         for length in options.histories_on(store):
             plans |= {plain_session(length), summarized_session(length)}
         plans.add(warm_up_session(options, store, summarized=True))
     if OPERATION_PAST_ENDINGS in options.operations:
         plans |= {session_with(kind, options.endings_on(store)) for kind in Ending}
-    return sorted(plans, key=lambda plan: (plan.length, plan.name))
+    return sorted(plans, key=lambda plan: (plan.length, plan.agent, plan.name))
 
 
 def write_plans(path: Path, plans: Iterable[SessionPlan]) -> None:

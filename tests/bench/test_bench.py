@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -18,14 +19,17 @@ from tests.bench.bars import Bar
 from tests.bench.cases import cases
 from tests.bench.histories import BLOCK, Ending, ending, history
 from tests.bench.measuring import Measured, Round
+from tests.bench.memories import CHARACTERS, index
 from tests.bench.operations import WrongAnswer
-from tests.bench.options import COPIED_STORES, OPERATIONS, STORES, Options
+from tests.bench.options import COPIED_STORES, OF_RUNS, OPERATIONS, REMEMBERING, STORES, Options
 from tests.bench.report import bars_file
 from tests.bench.run import run
 from tests.databases.kinds import MARIADB, MONGODB, POSTGRESQL, REDIS
 
 KEYS = {"store", "op", "history", "callers", "p50_ms", "p99_ms", "ops_per_s", "floor_ratio"}
 CROWDED = {"load_window_20", "load_window_2000t", "list_page", "append_1", "append_10"}
+WORK = {*OF_RUNS, "commit_run_step_1"}
+RENDERINGS = {"render_context", "render_context_stored"}
 PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
 
 
@@ -33,6 +37,9 @@ PAST_ENDINGS = {"load_window_20_past_orphans", "load_window_20_past_open_calls"}
 @MARIADB.mark
 @REDIS.mark
 @MONGODB.mark
+@pytest.mark.timeout(
+    600
+)  # It starts and fills six stores, one of them a slow stand-in: minutes where others compute, too.
 async def test_a_run_measures_every_operation_on_every_store_and_finds_every_answer_right(tmp_path: Path) -> None:
     """WrongAnswer would end the run: each single answer is checked."""
     options = Options(
@@ -44,8 +51,11 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
         warm_up_seconds=0.01,
         ending_messages=BLOCK,
         other_sessions=20,
+        run_steps=(1,),
+        runs=(40, 60),
         copied_messages=4 * BLOCK,
         out=tmp_path / "build" / "bench.json",
+        databases=Path(tempfile.gettempdir()),
     )
     printed = io.StringIO()
 
@@ -56,9 +66,12 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
     assert all(row[figure] > 0 for row in rows for figure in ("p50_ms", "p99_ms", "ops_per_s", "floor_ratio"))
     assert all(row["p50_ms"] <= row["p99_ms"] for row in rows)
     assert {(row["store"], row["op"], row["history"]) for row in rows} == {
-        *((store, op, BLOCK) for store in STORES for op in OPERATIONS),
+        *((store, op, BLOCK) for store in STORES for op in OPERATIONS if op not in REMEMBERING | OF_RUNS),
+        *((store, op, 0) for store in STORES for op in RENDERINGS),
+        *((store, op, 1) for store in STORES for op in WORK),
+        *((store, f"{op}_among_60", 1) for store in STORES for op in WORK),
         *((store, op, 2 * BLOCK) for store in STORES for op in PAST_ENDINGS),
-        *((f"{store}/floor", op, 0) for store in STORES for op in OPERATIONS),
+        *((f"{store}/floor", op, 0) for store in STORES for op in {*OPERATIONS, *RENDERINGS, *WORK}),
         *((store, f"{op}_among_20", BLOCK) for store in STORES if store != "in_memory" for op in CROWDED),
         *((store, "load_window_20s_without", BLOCK) for store in STORES),
     }
@@ -70,7 +83,7 @@ async def test_a_run_measures_every_operation_on_every_store_and_finds_every_ans
     assert (there["source"], there["target"]) == (back["target"], back["source"]) == COPIED_STORES
     assert there["messages"] == back["messages"] == 4 * BLOCK
     assert all(row["op"] in printed.getvalue() for row in rows)
-    assert list(options.out.parent.iterdir()) == [*sorted([options.out, bars_file(options.out)])], "data is left behind"
+    assert {*options.out.parent.iterdir()} == {options.out, bars_file(options.out)}, "data is left behind"
 
 
 def test_a_history_is_mixed_as_the_benchmarks_say() -> None:
@@ -134,6 +147,29 @@ def test_histories_with_summaries_are_compared_with_the_same_without() -> None:
     assert [(subject.operation, subject.history) for subject in found["load_window_20s"].subjects] == [
         (operation, length) for length in lengths for operation in ("load_window_20s", "load_window_20s_without")
     ]
+
+
+def test_memory_is_rendered_inline_and_as_it_is_stored() -> None:
+    """Of the same indexes, each with a floor of its own: the requests are of different sizes."""
+    found = [case for case in cases("sqlite", Options(operations=("render_context",))) if case.callers == 1]
+
+    assert [case.operation.name for case in found] == ["render_context", "render_context_stored"]
+    for tier in ("user", "project"):
+        assert len(index(tier)) == CHARACTERS
+        assert len(max(index(tier).splitlines(), key=len)) < 160
+
+
+def test_runs_are_compared_with_longer_ones_and_with_those_of_agents_that_have_more() -> None:
+    """Neither the steps of a run nor the runs of its agent may cost a call anything."""
+    found = {case.operation.name: case for case in cases("sqlite", Options(operations=tuple(OF_RUNS)))}
+
+    assert found.keys() == WORK
+    for name, case in found.items():
+        assert [(subject.operation, subject.history, subject.sessions[0].runs) for subject in case.subjects] == [
+            (name, 1, 100),
+            (name, 10_000, 100),
+            (f"{name}_among_100000", 1, 100_000),
+        ]
 
 
 def test_callers_that_append_have_sessions_of_their_own() -> None:

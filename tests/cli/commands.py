@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import pty
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from memoryd_server.cli import main
+from tests.process_logging import logging_put_back
 from tests.servers import MEMORYD, START_SECONDS, memoryd_environment
 
 
@@ -66,8 +68,12 @@ def _ends(process: subprocess.Popen[str], seconds: float) -> bool:
     return True
 
 
-def at_a_terminal(*arguments: str, address: str, typed: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command whose standard input is a terminal, where a person types once asked; its output goes elsewhere."""
+def at_a_terminal(
+    *arguments: str, address: str, typed: str, meanwhile: Callable[[], object] = lambda: None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command whose standard input is a terminal, where a person types once asked; its output goes elsewhere.
+    `meanwhile` is what happens between the question and the answer.
+    """
     terminal, stdin = pty.openpty()
     try:
         process = subprocess.Popen(
@@ -86,7 +92,10 @@ def at_a_terminal(*arguments: str, address: str, typed: str) -> subprocess.Compl
         with process.stdout as stdout, process.stderr as stderr:
             error = ""
             while not error.endswith("[y/N] "):
-                error += stderr.read(1)
+                read = stderr.read(1)
+                assert read, f"it ended without a question: {error}"
+                error += read
+            meanwhile()
             os.write(terminal, typed.encode())
             # A Ctrl-C between the question and the wait for its answer is seen with the next one only: a person, too,
             # would press it again.
@@ -120,12 +129,14 @@ class Here:
         """Runs a command to its end."""
         self._capsys.readouterr()
         status: object = 0
-        with self._monkeypatch.context() as patch:
+        with logging_put_back(), self._monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["memoryd", *arguments])
             for name in set(os.environ) - set(memoryd_environment()):
                 patch.delenv(name)
             for name, value in environment(address, extra).items():
                 patch.setenv(name, value)
+            # A command that sets up logs has them written to what is standard error while it runs.
+            patch.setattr(logging.root, "handlers", [])
             try:
                 main()
             except SystemExit as ended:

@@ -107,17 +107,22 @@ def test_an_erasure_says_what_goes_and_leaves_nothing(
         session = client.session(agent=talk.agent, id=f"more{number}")
         session.append(user("x"), create=SessionSettings(user_id=talk.agent))
     client.session(agent=talk.agent, id="other").append(user("x"))
+    with client.run(talk) as run:
+        run.step("1")
+        run.step("2")
     done = here.memoryd("erase", talk.agent, "--yes", address=server.address)
     assert done.returncode == 0
     said = " ".join(done.stderr.split())
     assert f"This deletes all that user {talk.agent} owns, for good: 9 sessions with 24 messages, and what" in said
     assert "more7" in said
     assert "… and 3 more sessions" in said
-    assert done.stdout.startswith(f"Erased user {talk.agent}: 9 sessions, 24 messages and ")
+    assert done.stdout.startswith(f"Erased user {talk.agent}: 9 sessions, 24 messages, 1 run with 2 steps, ")
     assert [info.session_id for info in client.sessions(agent=talk.agent)] == ["other"]
     nothing = here.memoryd("erase", talk.agent, "-y", address=server.address)
-    assert f"User {talk.agent} owns no session." in " ".join(nothing.stderr.split())
-    assert nothing.stdout == f"Erased user {talk.agent}: 0 sessions, 0 messages and 0 look-ups deleted.\n"
+    assert f"User {talk.agent} owns no session and no memory file." in " ".join(nothing.stderr.split())
+    assert (
+        nothing.stdout == f"Erased user {talk.agent}: 0 sessions, 0 messages, 0 look-ups and 0 memory files deleted.\n"
+    )
 
 
 def test_an_empty_user_is_never_everybody(here: Here) -> None:

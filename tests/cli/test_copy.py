@@ -6,21 +6,32 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memoryd import MemoryClient, Message, MessageIdConflict, SessionSettings, from_openai, user
+from memoryd import (
+    MemoryClient,
+    Message,
+    MessageIdConflict,
+    RunNotClaimable,
+    RunStatus,
+    SessionSettings,
+    from_openai,
+    user,
+)
 from tests.adapters import EACH_SHARED_ADAPTER, Adapter
 from tests.cli.commands import Here, environment, memoryd, started, wait_for, write_lines
 from tests.cli.test_import import line, talk
 from tests.conftest import StartServer
-from tests.servers import MEMORYD
+from tests.servers import MEMORYD, ServerProcess
 from tests.service import conversations
+from tests.service import memory_calls as files
+from tests.service.wire import Stubs
 
 NewData = Callable[..., str]
 
@@ -35,7 +46,7 @@ def new_data(tmp_path: Path) -> Iterator[NewData]:
                 return f"sqlite:///{tmp_path}/{name}.db"
             directory = tmp_path / name
             directory.mkdir()
-            return opened.enter_context(adapter.data(directory))
+            return opened.enter_context(adapter.emptied(directory))
 
         yield make
 
@@ -43,22 +54,36 @@ def new_data(tmp_path: Path) -> Iterator[NewData]:
 each_store = pytest.mark.parametrize("adapter", EACH_SHARED_ADAPTER)
 
 
-def copy(source: str, target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Copies between URLs that the settings name."""
-    return memoryd("copy", "--from", "here", "--to", "there", *arguments, **named(source, target))
-
-
 def named(source: str, target: str) -> dict[str, str]:
     """The settings that name two stores."""
     return {"MEMORYD_STORES__HERE__URL": source, "MEMORYD_STORES__THERE__URL": target}
 
 
-def copied(source: str, target: str, *arguments: str) -> str:
+Copy = Callable[..., subprocess.CompletedProcess[str]]
+Copied = Callable[..., str]
+
+
+@pytest.fixture
+def copy(here: Here) -> Copy:
+    """Copies between URLs that the settings name."""
+
+    def copy(source: str, target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return here.memoryd("copy", "--from", "here", "--to", "there", *arguments, **named(source, target))
+
+    return copy
+
+
+@pytest.fixture
+def copied(copy: Copy) -> Copied:
     """Copies, after which all must be the same. Returns: what was said."""
-    done = copy(source, target, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("All are the same in both stores.\n")
-    return done.stdout
+
+    def copied(source: str, target: str, *arguments: str) -> str:
+        done = copy(source, target, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("All are the same in both stores.\n")
+        return done.stdout
+
+    return copied
 
 
 def said(text: str, id_: str) -> Message:
@@ -79,9 +104,44 @@ def talk_about_everything(client: MemoryClient) -> None:
     changed.rewind(7)
     changed.redact(seq=3, reason="a password")
     changed.append(said("after", "after"))
+    work(client)
     cleared = client.session(agent="other", id="cleared")
     cleared.append(user("gone"))
     cleared.clear()
+
+
+def work(client: MemoryClient) -> None:
+    """Runs of every kind that nobody holds."""
+    session = client.session(agent="other", id="worked")
+    with client.run(session, "ended", metadata="\0{}") as run:
+        for number in range(4):
+            run.step({"number": number}, messages=[said(f"step {number}", f"s{number}")])
+        run.step(b"\xff" * (3 << 19), content_type="application/octet-stream")
+    with client.run(session, "waiting") as run:
+        run.pause(RunStatus.AWAITING_APPROVAL, "may I?", reason="it costs")
+    client.enqueue_run(session, "queued", metadata="later")
+
+
+OWNERS = (files.user("ada"), files.project("atlas"))
+
+
+def remember_everything(stubs: Stubs) -> None:
+    """Memory files, some with earlier versions."""
+    for owner in OWNERS:
+        files.put(stubs, owner, b"\xef\xbb\xbf- one\r\n\xff\0", author="ada")
+        files.add(stubs, owner, "- two", author="bob", request_id="add")
+        files.log(stubs, owner, "hello", date="2026-01-31", request_id="log")
+
+
+def memory_facts(stubs: Stubs) -> list[Any]:
+    """All that a client reads of memory files, each version with its author, time and content."""
+    return [
+        (owner, version, files.content_of(stubs, owner, file.name, version.version))
+        for owner in OWNERS
+        for page in files.pages(stubs, owner)
+        for file in page
+        for version in files.versions(stubs, owner, file.name)
+    ]
 
 
 def facts(client: MemoryClient) -> dict[tuple[str, str], Any]:
@@ -96,25 +156,69 @@ def facts(client: MemoryClient) -> dict[tuple[str, str], Any]:
                 list(session.messages(page_size=1_000)),
                 window.messages,
                 window.stats,
+                [(run, list(client.run_steps(session, run.id))) for run in client.runs(session=session)],
             )
     return found
 
 
+@dataclass(frozen=True)
+class Everything:
+    """A store with all that a store can hold, on which a server runs, and what a client reads there."""
+
+    url: str
+    sessions: dict[tuple[str, str], Any]
+    memory: list[Any]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
+    """For tests that leave it as it is."""
+    with served_file(tmp_path_factory) as (url, server):
+        with MemoryClient(server.address) as client, Stubs(server.address) as stubs:
+            talk_about_everything(client)
+            remember_everything(stubs)
+            found = Everything(url, facts(client), memory_facts(stubs))
+        yield found
+
+
+@contextmanager
+def served_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ServerProcess]]:
+    """The URL of a new SQLite file, and a server on it."""
+    directory = tmp_path_factory.mktemp("source")
+    url = f"sqlite:///{directory}/memoryd.db"
+    server = ServerProcess("--store", f"default={url}", "--tokenizer", "estimate", log=directory / "server.log")
+    try:
+        yield url, server
+    finally:
+        server.close()
+
+
 @each_store
-def test_there_and_back_all_is_the_same(start_server: StartServer, new_data: NewData, adapter: Adapter) -> None:
+def test_there_and_back_all_is_the_same(
+    start_server: StartServer,
+    everything: Everything,
+    new_data: NewData,
+    copy: Copy,
+    copied: Copied,
+    adapter: Adapter,
+) -> None:
     """While servers run on the stores (invariants 1, 2, 4 and 11)."""
-    first, there, last = new_data(), new_data(adapter, "there"), new_data(name="last")
-    server = start_server("--store", f"default={first}")
-    with MemoryClient(server.address) as client:
-        talk_about_everything(client)
-        expected = facts(client)
+    first, there, last = everything.url, new_data(adapter, "there"), new_data(name="last")
+    expected, remembered = everything.sessions, everything.memory
+    assert len(remembered) == 2 * (2 + 1)
     told = copied(first, there)
     assert re.match(rf"{len(expected)} sessions with [\d,]+ messages compared: {len(expected)} copied, in", told)
+    assert "\n3 runs with 6 steps compared.\n4 memory files compared: 4 copied.\n" in told
     copied(there, last)
     for url in (there, last):
         server = start_server("--store", f"default={url}")
-        with MemoryClient(server.address) as client:
+        with MemoryClient(server.address) as client, Stubs(server.address) as stubs:
             assert facts(client) == expected
+            assert memory_facts(stubs) == remembered
+            for owner in OWNERS:
+                assert files.add(stubs, owner, "- two", request_id="add").added_count == 1
+                assert files.log(stubs, owner, "hello", date="2026-01-31", request_id="log").version == 1
+            assert memory_facts(stubs) == remembered
             long = client.session(agent="assistant", id="long")
             # What is repeated is recognized, and what is new goes on behind it.
             assert [message.seq for message in long.append(said("message 7", "m7"))] == [8]
@@ -127,8 +231,41 @@ def test_there_and_back_all_is_the_same(start_server: StartServer, new_data: New
 
 
 @each_store
+def test_a_run_that_a_worker_holds_goes_on_in_the_copy_once_its_lease_is_over(
+    start_server: StartServer, new_data: NewData, adapter: Adapter, copy: Copy, copied: Copied
+) -> None:
+    """The worker writes to the source alone, and another one goes on behind the last step that was copied (invariant
+    15).
+    """
+    source, target = new_data(), new_data(adapter, "there")
+    here, there = (start_server("--store", f"default={url}") for url in (source, target))
+    with MemoryClient(here.address) as on_source, MemoryClient(there.address) as on_target:
+        session = on_source.session(agent="assistant", id="worked")
+        copy_of_session = on_target.session(agent="assistant", id="worked")
+        with on_source.run(session, "held", lease=6) as run:
+            run.step("first", messages=[said("done", "done")])
+            assert "\n1 run with 1 step compared.\n" in copied(source, target)
+            with pytest.raises(RunNotClaimable), on_target.claim(copy_of_session, "held"):
+                raise AssertionError("two hold it")
+            run.step("second")
+            for claimed in on_target.claims("assistant", poll=0.1):
+                with claimed:
+                    last = claimed.resume()
+                    assert last is not None
+                    assert (claimed.id, last.text) == ("held", "first")
+                    claimed.step("second of another worker")
+                break
+            assert run.is_held
+        assert on_source.get_run(session, "held").steps == 2
+        assert on_target.get_run(copy_of_session, "held").status == RunStatus.COMPLETED
+    done = copy(source, target)
+    assert done.returncode == 1
+    assert "it was changed in the target since it was copied" in " ".join(done.stderr.split())
+
+
+@each_store
 def test_a_killed_copy_goes_on_where_it_stopped(
-    start_server: StartServer, new_data: NewData, adapter: Adapter, tmp_path: Path
+    start_server: StartServer, new_data: NewData, adapter: Adapter, tmp_path: Path, copied: Copied
 ) -> None:
     """Nothing is missing and nothing is there twice after kill -9 in the middle (invariants 2 and 3)."""
     source, target = new_data(), new_data(adapter, "there")
@@ -142,6 +279,9 @@ def test_a_killed_copy_goes_on_where_it_stopped(
         long = client.session(agent="assistant", id="long")
         for start in range(0, 500, 250):
             long.append(*(user(f"message {number}") for number in range(start, start + 250)))
+    with Stubs(here.address) as stubs:
+        remember_everything(stubs)
+        remembered = memory_facts(stubs)
     copying = subprocess.Popen(
         [MEMORYD, "copy", "--from", source, "--to", target],
         env=environment(),
@@ -155,9 +295,13 @@ def test_a_killed_copy_goes_on_where_it_stopped(
         copied(source, target)
         expected = {f"s{number}": 20 + number % 40 for number in range(count)} | {"long": 500}
         assert {info.session_id: info.message_count for info in client.sessions(agent="assistant")} == expected
+    with Stubs(there.address) as stubs:
+        assert memory_facts(stubs) == remembered
 
 
-def test_a_source_in_use_is_copied_again_when_it_is_not(start_server: StartServer, new_data: NewData) -> None:
+def test_a_source_in_use_is_copied_again_when_it_is_not(
+    start_server: StartServer, new_data: NewData, copied: Copied
+) -> None:
     source, target = new_data(), new_data(name="there")
     server = start_server("--store", f"default={source}")
     with MemoryClient(server.address) as client:
@@ -174,7 +318,9 @@ def test_a_source_in_use_is_copied_again_when_it_is_not(start_server: StartServe
         assert facts(client) == expected
 
 
-def test_what_differs_is_listed_and_the_status_says_so(start_server: StartServer, new_data: NewData) -> None:
+def test_what_differs_is_listed_and_the_status_says_so(
+    start_server: StartServer, new_data: NewData, copy: Copy, copied: Copied
+) -> None:
     source, target = new_data(), new_data(name="there")
     server = start_server("--store", f"default={source}")
     with MemoryClient(server.address) as client:
@@ -194,7 +340,43 @@ def test_what_differs_is_listed_and_the_status_says_so(start_server: StartServer
     assert "'same'" not in done.stderr
 
 
-def test_one_agent_or_one_user_alone_is_copied(start_server: StartServer, new_data: NewData) -> None:
+def test_memory_files_are_copied_repeated_and_listed_where_they_differ(
+    start_server: StartServer, new_data: NewData, copy: Copy, copied: Copied
+) -> None:
+    source, target = new_data(), new_data(name="there")
+    here, there = (start_server("--store", f"default={url}") for url in (source, target))
+    with Stubs(here.address) as on_source, Stubs(there.address) as on_target:
+        remember_everything(on_source)
+        assert "4 memory files compared: 4 copied.\n" in copied(source, target)
+        files.log(on_source, OWNERS[0], "more", date="2026-01-31")
+        assert "4 memory files compared: 1 copied, 3 there already.\n" in copied(source, target)
+        assert memory_facts(on_target) == memory_facts(on_source)
+
+        files.add(on_target, OWNERS[1], "- of the target")
+        done = copy(source, target)
+        assert done.returncode == 1
+        assert "3 memory files compared: 3 there already.\n" in done.stdout
+        told = " ".join(done.stderr.split())
+        assert "different: memory file MEMORY.md of project 'atlas' in tenant 'default': it was changed in" in told
+        assert told.endswith("memoryd: 1 memory file is not the same in both stores, as listed.")
+        assert b"- of the target" in files.content_of(on_target, OWNERS[1])
+
+
+def test_memory_files_of_one_user_alone_are_copied(
+    start_server: StartServer, new_data: NewData, copied: Copied
+) -> None:
+    """With an agent named none is: they belong to no agent."""
+    source, target = new_data(), new_data(name="there")
+    here = start_server("--store", f"default={source}")
+    with Stubs(here.address) as on_source:
+        remember_everything(on_source)
+    assert "2 memory files compared: 2 copied.\n" in copied(source, target, "--user", "ada")
+    there = start_server("--store", f"default={target}")
+    with Stubs(there.address) as on_target:
+        assert {owner.user_id for owner, _, _ in memory_facts(on_target)} == {"ada"}
+
+
+def test_one_agent_or_one_user_alone_is_copied(start_server: StartServer, new_data: NewData, copied: Copied) -> None:
     source, target = new_data(), new_data(name="there")
     server = start_server("--store", f"default={source}")
     with MemoryClient(server.address) as client:
@@ -213,15 +395,15 @@ def test_one_agent_or_one_user_alone_is_copied(start_server: StartServer, new_da
 class TestNamesThatMatchNothing:
     """A typing error does not pass for a copy of nothing."""
 
-    @pytest.fixture
-    def source(self, start_server: StartServer, new_data: NewData) -> str:
-        source = new_data()
-        server = start_server("--store", f"default={source}")
-        with MemoryClient(server.address) as client:
-            for agent, user_id in (("a", "ada"), ("b", "bob")):
-                session = client.session(agent=agent, id="s")
-                session.append(user("hi"), create=SessionSettings(user_id=user_id))
-        return source
+    @pytest.fixture(scope="class")
+    @classmethod
+    def source(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        with served_file(tmp_path_factory) as (url, server):
+            with MemoryClient(server.address) as client:
+                for agent, user_id in (("a", "ada"), ("b", "bob")):
+                    session = client.session(agent=agent, id="s")
+                    session.append(user("hi"), create=SessionSettings(user_id=user_id))
+            yield url
 
     @pytest.mark.parametrize(
         ("arguments", "named"),
@@ -261,7 +443,7 @@ class TestNamesThatMatchNothing:
 
 
 def test_ctrl_c_ends_it_in_order_and_says_how_to_go_on(
-    start_server: StartServer, new_data: NewData, tmp_path: Path
+    start_server: StartServer, new_data: NewData, tmp_path: Path, copied: Copied
 ) -> None:
     source, target = new_data(), new_data(name="there")
     server = start_server("--store", f"default={source}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memoryd import MemoryClient, SessionNotFound, to_anthropic, to_openai, user
+from memoryd import MemoryClient, SessionNotFound, StoredMemory, to_anthropic, to_openai, user
 from tests.cli.commands import memoryd, memoryd_ok, started, wait_for, write_lines
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
@@ -47,6 +47,33 @@ def test_imported_histories_equal_their_transcripts(
     for name, messages in conversations.OPENAI.items():
         assert stored(client, agent, name) == messages
         assert client.session(agent=agent, id=name).info().user_id == "ada"
+
+
+def test_an_import_tells_of_memory_that_is_not_stored(
+    server: ServerProcess, client: MemoryClient, agent: str, tmp_path: Path
+) -> None:
+    """What a server leaves out is never left out in silence; a repetition leaves out nothing."""
+    client.files(user=agent).put("- likes tea\n")
+    block = client.render_context(user=StoredMemory(user=agent)).block
+    roles = ["system", "developer", "user", "system"]
+    contents = [*[f"Be brief.\n\n{block}\n\nAnswer in verse."] * 3, "Be long."]
+    prompts = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+    path = write_lines(tmp_path / "t.jsonl", [line("a", prompts), line("b", talk(2)), line("c", prompts[2:])])
+    command = ["import", str(path), "-a", agent]
+    said = memoryd_ok(*command, address=server.address)
+    assert "\nMemory that had been rendered into prompts was cut out of 2 messages.\n" in said
+    assert [message["content"] for message in stored(client, agent, "a")] == [
+        *["Be brief.\n\nAnswer in verse."] * 2,
+        *contents[2:],
+    ]
+    again = memoryd_ok(*command, address=server.address)
+    assert again.startswith("3 sessions: 0 messages stored, 8 were there already")
+    assert " cut out " not in again
+    write_lines(path, [line("d", prompts[:1]), "nonsense"])
+    stopped = memoryd(*command, address=server.address)
+    assert (
+        "1 new message stored. Memory that had been rendered into prompts was cut out of 1 message. " in stopped.stderr
+    )
 
 
 def test_imported_sessions_can_expire(server: ServerProcess, client: MemoryClient, agent: str, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.cli.safe_text import many_lines, one_line
+from memoryd_server.cli.safe_text import many_lines, one_line, quoted
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=200)
 DANGEROUS = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -45,3 +46,30 @@ def test_scripts_and_emoji_stay_as_they_are() -> None:
 
 def test_long_texts_are_looked_at_only_in_part() -> None:
     assert one_line("x" * 1_000_000, limit=10) == "x" * 10
+
+
+@given(ANY_TEXT)
+def test_a_quoted_word_holds_nothing_that_is_not_seen(text: str) -> None:
+    assert quoted(text).isprintable()
+
+
+def test_a_quoted_word_is_the_text_itself_to_a_shell() -> None:
+    """What a hint says is copied: it must name what is there, and nothing that only looks like it."""
+    texts = [
+        "plain",
+        "",
+        "it's",
+        "a  b",
+        " a",
+        "$HOME",
+        "\x1b[2J\x07",
+        "tab\there",
+        "\u202e'\\",
+        "\n",
+        "é\x85",
+        "東京\u200b7",
+        "\udcff",
+    ]
+    words = " ".join(map(quoted, texts))
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
+    assert done.stdout.decode(errors="surrogateescape").split("\0")[:-1] == texts

@@ -18,7 +18,8 @@ from memoryd_server.config import Settings
 from tests.cli.commands import Here, memoryd
 from tests.conftest import StartServer
 
-COMMANDS = ("serve", "demo", "config", "import", "stores", "sessions", "history", "window")
+COMMANDS = ("serve", "demo", "config", "import", "sweep", "stores", "sessions", "history", "window")
+RUN_COMMANDS = ("list", "show", "approve", "cancel", "delete", "retention")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,8 @@ COMMANDS = ("serve", "demo", "config", "import", "stores", "sessions", "history"
         (["--listen", "0.0.0.0:1"], "--insecure"),
         (["--tokenizer", "words"], "--tokenizer, MEMORYD_TOKENIZER"),
         (["--drain-seconds", "soon"], "--drain-seconds, MEMORYD_DRAIN_SECONDS"),
+        (["--run-retention", "30"], "--run-retention, MEMORYD_RUN_RETENTION"),
+        (["--run-recoveries", "-1"], "--run-recoveries, MEMORYD_RUN_RECOVERIES"),
         (["--log-level", "loud"], "--log-level, MEMORYD_LOG_LEVEL"),
         (["--store", "main"], "--store main: write NAME=URL"),
         (["--store", "Main=memory://"], "'Main' is no store name"),
@@ -89,7 +92,9 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_p
     assert ["log_level", "error", "environment"] in rows
     assert ["tokenizer", "o200k_base", "default"] in rows
     assert "hunter2" not in shown.stdout
-    assert ["append", "3.5", "MiB"] in rows
+    assert ["append", "most", "3.5", "MiB"] in rows
+    assert ["run", "lease", "least", "1", "s"] in rows
+    assert ["run", "lease", "most", "3,600", "s"] in rows
     value = json.loads(here.memoryd("config", "--json", *arguments).stdout)
     assert value["settings"]["log_format"] == {
         "value": "json",
@@ -98,6 +103,14 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(here: Here, tmp_p
     }
     assert value["settings"]["stores.main"]["value"] == "postgresql://ann:***@db/x?password=***"
     assert value["limits"] == limits.describe()
+
+
+def test_no_two_limits_are_called_the_same(here: Here) -> None:
+    """What bounds a value from below, from above, or is its default, is told apart from the others of that name."""
+    shown = here.memoryd("config", COLUMNS="200").stdout
+    names = [text.rstrip().rsplit("   ", 1)[0].split() for text in shown.partition("\nLimit")[2].splitlines()[1:]]
+    assert len(names) == len(limits.describe())
+    assert len(set(map(tuple, names))) == len(names)
 
 
 def test_config_shows_where_the_url_of_each_store_comes_from(here: Here, tmp_path: Path) -> None:
@@ -165,7 +178,13 @@ def test_a_wrong_endpoint_of_summaries_is_told_with_what_to_do(here: Here, flags
 
 
 @pytest.mark.parametrize(
-    "command", [*((name,) for name in COMMANDS), *(("token", name) for name in ("create", "list", "revoke")), ()]
+    "command",
+    [
+        *((name,) for name in COMMANDS),
+        *(("token", name) for name in ("create", "list", "revoke")),
+        *(("runs", name) for name in RUN_COMMANDS),
+        (),
+    ],
 )
 def test_help_fits_a_terminal_and_gives_an_example(here: Here, command: tuple[str, ...]) -> None:
     done = here.memoryd(*command, "--help")

@@ -22,14 +22,18 @@ from memoryd_server.stores.base import (
     SessionPage,
     SessionQuery,
     Tail,
+    Version,
 )
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.records import (
+    AgentRecord,
     Entry,
+    FileKey,
     Lookup,
     LookupKind,
     Record,
     SessionKey,
+    StoredFile,
     StoredMessage,
     StoredSummary,
     Usability,
@@ -151,6 +155,63 @@ class FaultyStore(HistoryStore):
 
     async def purge(self, key: SessionKey, incarnation: str, from_seq: int, to_seq: int, limit: int) -> int:
         return await self.store.purge(key, incarnation, from_seq, to_seq, limit)
+
+
+class FaultyFiles(InMemoryStore):
+    """Steps through `before_load`, `before_save`, `after_save` and `before_delete` of memory files, one step a call;
+    counts the loads and the saves that were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_load: deque[Step] = deque()
+        self.before_save: deque[Step] = deque()
+        self.after_save: deque[Step] = deque()
+        self.before_delete: deque[Step] = deque()
+        self.always: Step | None = None
+        """Happens before every call of these, and before an agent's settings are read."""
+        self.rival: Callable[[FileKey], Awaitable[None]] | None = None
+        """Comes between the read of a file and every change of it."""
+        self.loads = 0
+        self.saves = 0
+        self.conflicts = 0
+        """Saves that were not made, because the file was another."""
+        self.ahead = 0
+        """By how many microseconds the store's clock is ahead of this machine's."""
+
+    async def now(self) -> int:
+        return await super().now() + self.ahead
+
+    async def _step(self, steps: deque[Step] | None = None) -> None:
+        if self.always is not None:
+            await self.always()
+        if steps:
+            await steps.popleft()()
+
+    async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
+        await self._step()
+        return await super().load_agent(tenant, agent)
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        await self._step(self.before_load)
+        self.loads += 1
+        return await super().load_files(keys)
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        await self._step(self.before_save)
+        if self.rival is not None:
+            await self.rival(file.key)
+        saved = await super().save_file(file, expected)
+        self.saves += saved
+        self.conflicts += not saved
+        if self.after_save:
+            await self.after_save.popleft()()
+        return saved
+
+    async def delete_file(self, key: FileKey, expected: Version) -> bool:
+        await self._step(self.before_delete)
+        if self.rival is not None:
+            await self.rival(key)
+        return await super().delete_file(key, expected)
 
 
 class Gate:

@@ -19,7 +19,7 @@ from memoryd_server.engine.committer import LAST_WORD_SECONDS, Committer
 from memoryd_server.engine.content import Part, decode_parts
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
-from memoryd_server.stores.base import Change, Outcome, StoreUnavailable
+from memoryd_server.stores.base import Change, Committed, Outcome, StoreUnavailable
 from memoryd_server.stores.records import LookupKind, Record, SessionKey, StoredMessage, replace
 from tests.engine import reference
 from tests.engine.faulty_store import FaultyStore, Gate, failing
@@ -95,6 +95,13 @@ async def settle(rounds: int = 20) -> None:
     """Lets everything run that can."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def read(server: Server) -> Record:
+    """The session's record as it is stored, past what the server counts."""
+    loaded = await server.store.store.load(KEY)
+    assert loaded is not None
+    return loaded.record
 
 
 def text_of(message: StoredMessage) -> str:
@@ -242,6 +249,72 @@ class TestUnborn:
         await server.another().append(user("hi"))
         assert await server.give_birth() == 1
         assert server.store.loads == 1
+
+
+class TestSeenRecords:
+    """What a caller has just read, a commit may rest on (`Committer.saw`)."""
+
+    async def test_a_record_that_was_just_read_is_not_read_again(self) -> None:
+        server = Server()
+        other = server.another()
+        await other.append(user("1"))
+        server.committer.saw(KEY, await read(server))
+        [answer] = await server.append(user("2"))
+        assert (answer.seq, server.store.loads, server.committer.stats.conflicts) == (2, 0, 0)
+
+    async def test_a_record_that_is_older_than_the_known_one_is_not_taken(self) -> None:
+        server = Server()
+        await server.append(user("1"))
+        old = await read(server)
+        await server.append(user("2"))
+        loads = server.store.loads
+        server.committer.saw(KEY, old)
+        [answer] = await server.append(user("3"))
+        assert (answer.seq, server.store.loads, server.committer.stats.conflicts) == (3, loads, 0)
+
+    async def test_a_newer_one_is_taken(self) -> None:
+        server = Server()
+        other = server.another()
+        await server.append(user("1"))
+        for number in (2, 3):
+            await other.append(user(f"{number}"))
+        server.committer.saw(KEY, await read(server))
+        [answer] = await server.append(user("4"))
+        assert (answer.seq, server.committer.stats.conflicts) == (4, 0)
+
+    async def test_one_of_another_life_is_taken_whatever_its_version(self) -> None:
+        server = Server()
+        other = server.another()
+        for number in range(3):
+            await server.append(user(f"{number}"))
+        before = await read(server)
+        assert await server.store.store.commit([Change(KEY, before, None)]) == [Committed()]
+        await other.append(user("of the next life"))
+        born = await read(server)
+        assert born.version < before.version
+        server.committer.saw(KEY, born)
+        [answer] = await server.append(user("more"))
+        assert (answer.seq, server.committer.stats.conflicts) == (2, 0)
+
+    async def test_one_that_is_no_longer_true_costs_a_conflict_and_nothing_else(self) -> None:
+        server = Server()
+        other = server.another()
+        await other.append(user("1"))
+        old = await read(server)
+        await other.append(user("2"))
+        server.committer.saw(KEY, old)
+        [answer] = await server.append(user("3"))
+        assert (answer.seq, server.committer.stats.conflicts) == (3, 1)
+
+    async def test_a_refusal_rests_on_a_fresh_read_all_the_same(self) -> None:
+        server = Server()
+        other = server.another()
+        await other.append(user("1"))
+        old = await read(server)
+        await other.append(user("2"))
+        server.committer.saw(KEY, old)
+        [answer] = await server.append(user("3"), expected_last_seq=2)
+        assert answer.seq == 3
 
 
 class TestOtherServers:

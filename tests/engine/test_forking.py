@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server import limits
-from memoryd_server.engine import forking, histories
+from memoryd_server.engine import forking, histories, run_claims, run_steps, runs, summary_changes
 from memoryd_server.engine.changes import SessionSettings
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.forking import Fork
 from memoryd_server.engine.incoming import IncomingMessage
+from memoryd_server.engine.run_errors import RunKey
+from memoryd_server.engine.run_steps import StepCommit
 from memoryd_server.stores.base import Change, Committed, MessageQuery
 from memoryd_server.stores.memory import InMemoryStore
-from memoryd_server.stores.records import Lookup, SessionKey, StoredMessage
+from memoryd_server.stores.records import Lookup, RunStatus, SessionKey, StoredMessage
 from tests.engine.likeness import assert_like_fresh
 from tests.engine.messages import KEY, batches, calls, results, user
 from tests.engine.messages import histories as message_histories
@@ -181,3 +183,60 @@ async def test_an_empty_history_can_be_forked() -> None:
     fork = await forked(source)
     assert fork.record is not None
     assert (fork.record.messages, fork.record.last_seq, fork.record.first_seq) == (0, 0, 1)
+
+
+class TestRuns:
+    """Runs stay the source's, and whoever holds one there has no claim on the fork (invariant 15)."""
+
+    @pytest.fixture
+    async def source(self) -> Conversation:
+        """A session with an ended and an unfinished run, the latter with an open call."""
+        source = Conversation()
+        settings_ = SessionSettings(ttl=60_000_000)
+        await histories.append(source.runtime, histories.Append(KEY, [user("hi")], settings=settings_))
+        for name in ("ended", "held"):
+            run = await runs.create(source.runtime, runs.Creation(RunKey(KEY, name)))
+            step = StepCommit(run.key, run.fence, 1, b"step", "", [user("go"), calls(f"call of {name}")])
+            await run_steps.commit(source.runtime, step)
+            if name == "ended":
+                status = int(RunStatus.COMPLETED)
+                await runs.update(source.runtime, runs.Update(run.key, run.fence, status=status))
+        return source
+
+    @pytest.mark.parametrize("through_seq", [None, 5, 3, 1])
+    async def test_stay_the_source_s(self, source: Conversation, through_seq: int | None) -> None:
+        held = await runs.get(source.runtime, RunKey(KEY, "held"))
+        fork = await forked(source, through_seq=through_seq)
+        assert fork.record is not None
+        assert fork.record.runs == ()
+        assert await runs.list_(source.runtime, KEY.tenant, session=FORK) == ([], "")
+        with pytest.raises(RequestError) as refused:
+            await run_claims.renew(source.runtime, RunKey(FORK, "held"), held.fence)
+        assert refused.value.reason == Reason.LEASE_LOST
+        await run_claims.renew(source.runtime, held.key, held.fence)
+
+    async def test_do_not_keep_a_fork_from_expiring(self, source: Conversation) -> None:
+        """(invariant 18)"""
+        fork = await forked(source)
+        record = await histories.get_session(source.runtime, KEY)
+        assert record.expires_at is None
+        assert fork.record is not None
+        assert fork.record.expires_at == fork.record.appended + 60_000_000
+
+    async def test_do_not_keep_the_calls_of_a_fork_from_being_folded(self, source: Conversation) -> None:
+        """(invariant 10) Nor does another run that begins in the fork."""
+        fork = await forked(source)
+        assert fork.record is not None
+        assert [group.head for group in fork.record.open_state.groups] == [3, 5]
+        await runs.create(source.runtime, runs.Creation(RunKey(FORK, "another")))
+        for key in (KEY, FORK):
+            await histories.append(source.runtime, histories.Append(key, [user("later")]))
+        here, there = [await histories.get_session(source.runtime, key) for key in (KEY, FORK)]
+        assert summary_changes.ceiling(here) == 5
+        assert summary_changes.ceiling(there) > there.last_seq
+
+    async def test_of_the_same_ids_begin_in_a_fork_anew(self, source: Conversation) -> None:
+        await forked(source)
+        for name in ("ended", "held"):
+            run = await runs.create(source.runtime, runs.Creation(RunKey(FORK, name)))
+            assert (run.run.state.steps, run.run.state.version) == (0, 1)

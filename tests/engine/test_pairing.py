@@ -14,7 +14,7 @@ from memoryd_server.engine import tokens
 from memoryd_server.engine.changes import SessionSettings, birth
 from memoryd_server.engine.errors import Reason, RequestError
 from memoryd_server.engine.incoming import IncomingMessage
-from memoryd_server.engine.pairing import call_token
+from memoryd_server.engine.record_tokens import id_token
 from memoryd_server.stores.records import OpenState, Record, RemovedRange, Role, Usability, encode_record, replace
 from tests.engine import reference
 from tests.engine.messages import (
@@ -86,7 +86,7 @@ def _assert_record_tells_the_history(record: Record, history: reference.History)
     assert (record.opening_to if record.opening_to >= record.first_seq else 0) == (opening[-1].seq if opening else 0)
     state = record.open_state
     assert sorted((call.head, index, call.token) for call in state.calls for index in call.indexes) == [
-        (call.head, call.index, call_token(call.id)) for call in history.waiting
+        (call.head, call.index, id_token(call.id)) for call in history.waiting
     ]
     assert record.open_call_count == len(history.waiting)
     assert [call.head for call in state.calls] == sorted(call.head for call in state.calls)
@@ -304,13 +304,13 @@ def test_the_largest_settings_that_are_accepted_leave_room_for_256_open_calls() 
 @given(st.text(max_size=90), st.text(max_size=90))
 def test_no_two_call_ids_share_a_token(one: str, other: str) -> None:
     """(invariant 5)"""
-    assert (call_token(one) == call_token(other)) == (one == other)
+    assert (id_token(one) == id_token(other)) == (one == other)
 
 
 def test_a_call_id_that_looks_like_the_digest_of_another_is_not_taken_for_it() -> None:
     long_id = "x" * 200
-    assert call_token(call_token(long_id)) != call_token(long_id)
-    assert call_token(call_token("short")) != call_token("short")
+    assert id_token(id_token(long_id)) != id_token(long_id)
+    assert id_token(id_token("short")) != id_token("short")
 
 
 def test_only_the_first_message_can_make_an_empty_id_wait() -> None:

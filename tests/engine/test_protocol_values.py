@@ -10,15 +10,27 @@ from typing import Any, Final
 
 import pytest
 
-from memoryd.v1 import error_reason_pb2, history_service_pb2, message_pb2, policy_pb2, session_pb2, window_service_pb2
+from memoryd.v1 import (
+    error_reason_pb2,
+    history_service_pb2,
+    message_pb2,
+    policy_pb2,
+    run_service_pb2,
+    session_pb2,
+    window_service_pb2,
+)
 from memoryd_server import limits
-from memoryd_server.engine import histories, policies, tokens
+from memoryd_server.engine import histories, policies, sweeping, tokens
 from memoryd_server.engine.errors import Reason
+from memoryd_server.engine.runtime import Defaults
 from memoryd_server.engine.watching import WatchKind
 from memoryd_server.engine.windows import SummaryState
 from memoryd_server.interceptors.error_boundary import CODES
-from memoryd_server.stores.records import OpenCalls, Oversize, Retention, Role, WindowMode
+from memoryd_server.stores.records import OpenCalls, Oversize, Retention, Role, RunStatus, WindowMode
 
+DAY: Final = 24 * 3600
+MIN_LEASE: Final = limits.MIN_RUN_LEASE_SECONDS
+MAX_LEASE: Final = limits.MAX_RUN_LEASE_SECONDS
 PROTOS: Final = Path(__file__).parents[2] / "protos" / "memoryd" / "v1"
 
 
@@ -38,6 +50,7 @@ def _values(enum: Any) -> dict[str, int]:
         (Retention, policy_pb2.Retention),
         (SummaryState, window_service_pb2.SummaryState),
         (WatchKind, history_service_pb2.WatchEventKind),
+        (RunStatus, run_service_pb2.RunStatus),
     ],
 )
 def test_enums_have_the_protocols_names_and_values(ours: type[IntEnum], theirs: Any) -> None:
@@ -112,6 +125,26 @@ def _proto(name: str) -> str:
         ("window_service", f"A window over {limits.MAX_PAGE_BYTES / limits.MIB} MiB"),
         ("agent_service", f"up to {limits.AGENT_CACHE_SECONDS} seconds"),
         ("agent_service", f"0 means {limits.DEFAULT_PAGE_ITEMS}, more than {limits.MAX_PAGE_ITEMS:,} means"),
+        ("agent_service", f"up to {limits.MAX_RUN_RETENTION_SECONDS // (366 * DAY)} years"),
+        ("agent_service", f"{Defaults().run_retention // (DAY * 1_000_000)} days by default"),
+        ("agent_service", f"A server may use it for {sweeping.RETENTION_SECONDS / 60:g} minutes after"),
+        ("run_service", f"when it has {limits.MAX_UNFINISHED_RUNS} unfinished ones"),
+        ("run_service", f"1 to {limits.MAX_ID_BYTES} bytes of UTF-8 without U+0000"),
+        ("run_service", f"At most {limits.MAX_METADATA_BYTES // limits.KIB} KiB of UTF-8"),
+        ("run_service", f"at most {limits.MAX_RUN_REASON_BYTES // limits.KIB} KiB of UTF-8"),
+        ("run_service", f"{MIN_LEASE} second to {MAX_LEASE / 3_600:g} hour, else INVALID_ARGUMENT"),
+        ("run_service", f"Default {limits.DEFAULT_RUN_LEASE_SECONDS} seconds"),
+        ("run_service", f"on behind this step. At most {limits.MAX_STEP_BYTES // limits.MIB} MiB"),
+        ("run_service", f"At most {limits.MAX_CONTENT_TYPE_BYTES} bytes of UTF-8"),
+        (
+            "run_service",
+            f"at most {limits.MAX_APPEND_MESSAGES}, together at most {limits.MAX_APPEND_BYTES / limits.MIB} MiB",
+        ),
+        ("run_service", f"A page holds at most {limits.MAX_PAGE_BYTES / limits.MIB} MiB of payloads"),
+        ("run_service", f"0 means {limits.DEFAULT_PAGE_ITEMS}, more than {limits.MAX_PAGE_ITEMS:,} means"),
+        ("run_service", f"as often as the server allows ({Defaults().run_recoveries} by default)"),
+        ("run_service", f"Nobody claimed it for {limits.RUN_ABANDON_SECONDS // DAY} days"),
+        ("run_service", f"Runs that ended {Defaults().run_retention // (DAY * 1_000_000)} days ago are deleted"),
         ("store_service", f"within {limits.STORE_PROBE_SECONDS} seconds"),
     ],
 )
@@ -124,7 +157,7 @@ def test_the_limits_are_those_of_the_design() -> None:
     """(design section 3, Limits)"""
     assert limits.MAX_APPEND_BYTES == limits.MAX_PAGE_BYTES == int(3.5 * 1024 * 1024)
     assert limits.MAX_MESSAGE_BYTES == 2 * 1024 * 1024
-    assert limits.MAX_RECORD_BYTES == limits.MAX_METADATA_BYTES == 64 * 1024
+    assert limits.MAX_METADATA_BYTES == 64 * 1024
     assert limits.MAX_REQUEST_BYTES == 16 * 1024 * 1024
     assert limits.MAX_GROUP_COMMIT_BYTES == 4 * 1024 * 1024
     assert (limits.MAX_OPEN_CALLS, limits.MAX_APPEND_MESSAGES, limits.MAX_LABELS) == (256, 256, 64)
@@ -153,6 +186,7 @@ def test_every_limit_says_why_and_is_shown() -> None:
         "FOLD_LEASE_SECONDS",
         "FOLD_SECONDS",
         "FOLD_BACKOFF_SECONDS",
+        "RUN_ABANDON_SECONDS",
     }
     source = inspect.getsource(limits)
     for name in shown:

@@ -112,9 +112,11 @@ async def test_a_redaction_brings_the_message_as_it_is_now(runtime: Runtime) -> 
 
 
 async def test_a_watch_that_is_cut_off_and_resumes_tells_each_event_once_and_in_order(
-    runtime: Runtime,
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {SEED}")
+    # Of a watch that has told everything, an answer is awaited now and then.
+    monkeypatch.setattr(watching, "HEARTBEAT_SECONDS", 0.05)
     chance = random.Random(SEED)
     token = await _token(runtime)
 

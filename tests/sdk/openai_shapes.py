@@ -59,6 +59,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "an image with an empty URL": said([{"type": "image_url", "image_url": {"url": ""}}]),
     "an image URL that is text": said([{"type": "image_url", "image_url": "https://example.com/cat.png"}]),
     "an image URL with half of a surrogate pair": said([{"type": "image_url", "image_url": {"url": "https://\ud800"}}]),
+    "an image in place of half of a surrogate pair": said(
+        [{"type": "image_url", "image_url": {"url": f"data:image/\ud800;base64,{PNG}"}}]
+    ),
+    "sound, half of a surrogate pair": said(
+        [{"type": "input_audio", "input_audio": {"data": WAV, "format": "\ud800"}}]
+    ),
     "sound, wav": said([{"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}]),
     "sound, mp3": said([{"type": "input_audio", "input_audio": {"data": WAV, "format": "mp3"}}]),
     "sound, mpeg": said([{"type": "input_audio", "input_audio": {"data": WAV, "format": "mpeg"}}]),

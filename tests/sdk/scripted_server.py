@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -21,14 +22,16 @@ def answers(*responses: Message) -> Answer:
     return lambda request, context: responses
 
 
-def fails(code: grpc.StatusCode, reason: str = "", *, after: Sequence[Message] = (), **metadata: str) -> Answer:
+def fails(
+    code: grpc.StatusCode, reason: str = "", *, after: Sequence[Message] = (), retry_after: int = 0, **metadata: str
+) -> Answer:
     """The call fails, with an ErrorInfo when a reason is given; a stream fails after the responses `after`."""
 
     def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[Message]:
         yield from after
         if reason:
             details = [AnyMessage(), AnyMessage()]
-            details[0].Pack(RetryInfo())
+            details[0].Pack(RetryInfo(retry_delay=Duration(seconds=retry_after)))
             details[1].Pack(ErrorInfo(domain="memoryd", reason=reason, metadata=metadata))
             status = Status(code=code.value[0], details=details)
             context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))

@@ -12,16 +12,23 @@ from memoryd import (
     Media,
     MemoryClient,
     Policy,
+    ProjectFiles,
+    Role,
     SessionSettings,
+    StoredMemory,
     Text,
+    UserFiles,
     WindowMode,
     WindowOptions,
     assistant,
     call,
+    from_anthropic,
+    from_openai,
+    from_openai_responses,
     tool,
     user,
 )
-from memoryd.v1.history_service_pb2 import GetSessionResponse
+from memoryd.v1.history_service_pb2 import GetSessionResponse, ListMessagesResponse
 from tests.sdk.conftest import Connect
 from tests.sdk.scripted_server import ScriptedServer, answers
 
@@ -59,7 +66,29 @@ BEYOND: dict[str, tuple[Callable[[AsyncMemoryClient], Any], str]] = {
     "media": (lambda m: session(m).append(user([Media(uri="x", size=HUGE)])), "size of a Media part is beyond 64 bits"),
     "timeout": (lambda m: session(m).info(timeout=10**400), "timeout is not finite"),
     "infinite timeout": (lambda m: session(m).info(timeout=float("inf")), "timeout is not finite; give the seconds"),
+    "no timeout": (lambda m: session(m).info(timeout=0), "timeout is 0; give the seconds .*, more than 0"),
+    "a timeout that is over": (lambda m: session(m).append(user("a"), timeout=-5), "timeout is -5; give the seconds"),
+    "a list without time": (lambda m: listed(m.sessions(timeout=-1)), "timeout is -1; give the seconds"),
     "agent": (lambda m: m.session(agent="\ud800").info(), "agent holds half of a surrogate pair"),
+    "budget": (lambda m: m.render_context(budget=HUGE), "budget is beyond 32 bits; it can be 256 to 100,000"),
+    "style": (lambda m: m.render_context(style="plain"), "style is 'plain'; it can be one of 'enclosed', 'openhands'"),
+    "a tier twice": (
+        lambda m: m.render_context(StoredMemory(user="mia"), user=UserFiles()),
+        "user memory has one place: give either stored with a user, or user",
+    ),
+    "another's tier": (
+        lambda m: m.render_context(project=StoredMemory(user="mia")),
+        r"project is a StoredMemory without a project; give StoredMemory\(project=…\)",
+    ),
+    "no owner": (lambda m: StoredMemory(), "whose memory"),
+    "an empty owner": (lambda m: StoredMemory(user="mia", project=""), "project is empty; give the id of a project"),
+    "no folder": (lambda m: ProjectFiles(""), "workspace is no path; give that of a folder, for example '.'"),
+    "a folder with U+0000": (lambda m: UserFiles("a\0b"), "path is no path"),
+    "a folder beyond UTF-8": (lambda m: UserFiles("\ud800"), "path is no path"),
+    "nobody's files": (lambda m: m.files(), "memory files have one owner: give either user or project"),
+    "files of two": (lambda m: m.files(user="mia", project="atlas"), "give either user or project"),
+    "memory": (lambda m: m.files(user="mia").put("\ud800"), "content holds half of a surrogate pair"),
+    "version": (lambda m: m.files(user="mia").get(version=HUGE), "version is beyond 64 bits; it can be 1 or more"),
 }
 
 OF_ANOTHER_TYPE: dict[str, tuple[Callable[[AsyncMemoryClient], Any], str]] = {
@@ -81,6 +110,42 @@ OF_ANOTHER_TYPE: dict[str, tuple[Callable[[AsyncMemoryClient], Any], str]] = {
     "request_id": (lambda m: session(m).append(user("a"), request_id=WRONG), "request_id is of type int; give text"),
     "store": (lambda m: m.store(WRONG), "name is of type int; give text"),
     "timeout": (lambda m: session(m).info(timeout="5"), "timeout is of type str; give the seconds"),
+    "stored": (lambda m: m.render_context(WRONG), r"stored is of type int; give StoredMemory\(…\)"),
+    "a user's files": (
+        lambda m: m.render_context(user=ProjectFiles(".")),  # type: ignore[arg-type]
+        r"user is of type ProjectFiles; give UserFiles\(…\), StoredMemory\(user=…\) or None",
+    ),
+    "a folder": (lambda m: UserFiles(WRONG), "path is of type int; give the path of a folder, such as '~/.openhands"),
+    "a folder as bytes": (lambda m: ProjectFiles(b"."), "workspace is of type bytes"),  # type: ignore[arg-type]
+    "an owner": (lambda m: m.files(project=WRONG), "project is of type int; give text, for example 'atlas'"),
+    "memory": (lambda m: m.files(user="mia").put(WRONG), "content is of type int; give text"),
+    "entries": (lambda m: m.files(user="mia").add([WRONG]), "an entry is of type int; give text"),
+    "date": (lambda m: m.files(user="mia").log("a", WRONG), "date is of type int; give text"),
+    "a flag for a timeout": (
+        lambda m: session(m).info(timeout=True),
+        "timeout is of type bool; give the seconds that a",
+    ),
+    "a flag for a number": (lambda m: session(m).window(tokens=True), "tokens is of type bool; give an integer: 1 to"),
+    "no roles": (lambda m: listed(session(m).messages(roles=None)), r"roles is None; give a list, .* \['system'\]"),
+    "no statuses": (lambda m: listed(m.runs(agent="a", statuses=WRONG)), "statuses is of type int; give a list"),
+    "messages of OpenAI's": (
+        lambda m: from_openai(WRONG),
+        r"messages is of type int; give a list of messages, for example \[\{'role': 'user'",
+    ),
+    "one message of OpenAI's": (
+        lambda m: from_openai({"role": "user", "content": "Hello!"}),  # type: ignore[dict-item]
+        "messages is of type dict; give a list of messages",
+    ),
+    "messages of Anthropic's": (lambda m: from_anthropic(WRONG), "messages is of type int; give a list of messages"),
+    "a text for Anthropic's": (
+        lambda m: from_anthropic("Hello!"),  # type: ignore[arg-type]
+        "messages is of type str; give a list of messages",
+    ),
+    "items": (lambda m: from_openai_responses(WRONG), "items is of type int; give text, or a list of items, for"),
+    "one item": (
+        lambda m: from_openai_responses({"role": "user", "content": "Hello!"}),  # type: ignore[dict-item]
+        "items is of type dict; give text, or a list of items",
+    ),
     "a span": (lambda m: session(m).info(timeout=timedelta(seconds=5)), "timeout is of type timedelta; give the sec"),
 }
 
@@ -103,6 +168,31 @@ async def test_values_of_another_type_are_named(
     assert scripted.requests == []
 
 
+async def test_one_role_is_as_good_as_a_list_of_one(connect: Connect, scripted: ScriptedServer) -> None:
+    scripted.script("ListMessages", *[answers(ListMessagesResponse())] * 3)
+    for roles in ("user", Role.USER, [Role.USER]):
+        await listed(session(connect(scripted.address)).messages(roles=roles))
+    assert len(set(scripted.asked("ListMessages"))) == 1
+
+
+def test_numbers_that_json_does_not_have_are_named() -> None:
+    with pytest.raises(ValueError, match="metadata is no JSON"):
+        user("a", metadata={"a": float("nan")})
+    with pytest.raises(ValueError, match="arguments is no JSON"):
+        call("f", {"a": float("inf")})
+
+
+def test_each_number_of_seconds_says_what_it_is() -> None:
+    memory = MemoryClient()
+    with pytest.raises(ValueError, match="retry_for is not finite; give the seconds for which an outage is waited for"):
+        memory.summary_tasks(agent="a", retry_for=float("nan"))
+    with pytest.raises(ValueError, match="retry_for is not finite; give the seconds for which an outage is waited for"):
+        memory.session(agent="a", id="s").watch(retry_for=float("nan"))
+    with pytest.raises(TypeError, match="lease_for is of type bool; give the seconds that a lease lasts"):
+        memory.summary_tasks(agent="a", lease_for=True)
+    memory.close()
+
+
 @pytest.mark.parametrize("client", [MemoryClient, AsyncMemoryClient])
 def test_a_client_needs_an_address_and_a_timeout(client: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"address is None; give text, for example '127\.0\.0\.1:7600'"):
@@ -117,6 +207,8 @@ def test_a_client_needs_an_address_and_a_timeout(client: Callable[..., Any]) -> 
     for endless in (float("nan"), float("inf"), 10**400, Decimal("inf")):
         with pytest.raises(ValueError, match="timeout is not finite"):
             client(timeout=endless)
+    with pytest.raises(ValueError, match="timeout is 0; give the seconds that a call may take, more than 0"):
+        client(timeout=0)
 
 
 async def test_any_finite_number_is_a_timeout(connect: Connect, scripted: ScriptedServer) -> None:
@@ -136,6 +228,8 @@ async def test_any_finite_number_is_a_timeout(connect: Connect, scripted: Script
         (lambda: tool("a", None), "content is None; give the result as text"),  # type: ignore[arg-type]
         (lambda: assistant(tool_calls=call("f")), "tool_calls is of type ToolCall; give a list"),  # type: ignore[arg-type]
         (lambda: assistant(tool_calls=None), "tool_calls is None; give a list"),  # type: ignore[arg-type]
+        (lambda: user("a", metadata={"a": {1}}), "metadata is no JSON .*set.*; give a mapping of what JSON can say"),
+        (lambda: call("f", {"a": b"b"}), "arguments is no JSON .*bytes.*; give a mapping of what JSON can say"),
     ],
 )
 def test_content_of_another_type_is_named(attempt: Callable[[], Any], complaint: str) -> None:

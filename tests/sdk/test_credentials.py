@@ -10,7 +10,7 @@ import pytest
 
 import memoryd
 from memoryd import AsyncMemoryClient, CredentialInvalid, CredentialMissing, MemoryClient, Unauthenticated
-from memoryd.channel import Target, is_loopback
+from memoryd.channel import Target, host_and_port, is_loopback
 from memoryd.v1.history_service_pb2 import GetSessionResponse
 from memoryd_server.credentials import token_editing
 from tests.certificates import Authority
@@ -179,3 +179,53 @@ async def test_both_clients_speak_tls_and_show_tokens(connect: Connect, guarded_
         await connect(address, ca=ca).store()
     with pytest.raises(CredentialInvalid):
         await connect(address, ca=ca, token="memoryd_wrong").store()
+
+
+class TestANameWithSeveralAddresses:
+    """`localhost` is 127.0.0.1 and ::1, where nobody listens: gRPC tells either failure, whichever came last."""
+
+    @pytest.mark.parametrize("attempt", range(4))
+    async def test_does_not_hide_what_is_wrong_with_tls(
+        self, attempt: int, connect: Connect, guarded_address: tuple[str, Path, str], tmp_path: Path
+    ) -> None:
+        address, _, token = guarded_address
+        address = address.replace("127.0.0.1", "localhost")
+        (tmp_path / "stranger").mkdir()
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"ca": Authority(tmp_path / "stranger").path}, "is not from a CA that the client trusts"),
+            ({"tls": True}, "is not from a CA that the client trusts"),
+            ({}, "it may ask for TLS"),
+        ]
+        for options, says in cases:
+            session = connect(address, token=token, **options).session(agent="a", id="s")
+            with pytest.raises(memoryd.TlsFailed, match=says):
+                await session.update(user_id="u")  # Not tried again.
+            if attempt == 0:
+                with pytest.raises(memoryd.TlsFailed, match=says):
+                    await session.info()
+                with pytest.raises(memoryd.TlsFailed, match=says):
+                    await anext(session.watch())
+
+    async def test_is_reached_with_the_right_trust(
+        self, connect: Connect, guarded_address: tuple[str, Path, str]
+    ) -> None:
+        address, ca, token = guarded_address
+        await connect(address.replace("127.0.0.1", "localhost"), ca=ca, token=token).store()
+
+    async def test_is_told_when_no_server_is_there(self, connect: Connect, tmp_path: Path) -> None:
+        with pytest.raises(memoryd.ServerUnavailable) as caught:
+            await connect("localhost:9", ca=Authority(tmp_path).path).session(agent="a").update(user_id="u")
+        assert type(caught.value) is memoryd.ServerUnavailable
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("localhost:7600", ("localhost", "7600")),
+        ("dns:///memory.example.com:7600", ("memory.example.com", "7600")),
+        ("memory.example.com", ("memory.example.com", "443")),
+        ("[::1]:7600", ("::1", "7600")),
+    ],
+)
+def test_addresses_have_a_name_and_a_port(address: str, parts: tuple[str, str]) -> None:
+    assert host_and_port(address) == parts

@@ -22,11 +22,13 @@ from memoryd import (
     ResourceExhausted,
     ServerUnavailable,
     SessionNotFound,
+    StoredMemory,
     StoreUnavailable,
     Unavailable,
     WindowChanged,
     user,
 )
+from memoryd.decoding import run_info_from_proto
 from memoryd.plans import STREAM_ATTEMPTS
 from memoryd.v1 import error_reason_pb2
 from memoryd.v1.agent_service_pb2 import GetAgentResponse, ListAgentsResponse
@@ -44,7 +46,25 @@ from memoryd.v1.history_service_pb2 import (
     RedactMessageResponse,
     RewindSessionResponse,
 )
+from memoryd.v1.memory_context_service_pb2 import (
+    AddMemoryEntriesResponse,
+    AppendDailyLogResponse,
+    GetMemoryFileResponse,
+    ListMemoryFilesResponse,
+    ListMemoryFileVersionsResponse,
+    PutMemoryFileResponse,
+    RenderMemoryContextResponse,
+)
 from memoryd.v1.message_pb2 import Content, Message, Part, Role
+from memoryd.v1.run_service_pb2 import (
+    CreateRunResponse,
+    GetRunResponse,
+    ListRunsResponse,
+    ListRunStepsResponse,
+    Run,
+    RunKey,
+)
+from memoryd.v1.session_pb2 import SessionKey
 from memoryd.v1.store_service_pb2 import GetStoreResponse, ListStoresResponse
 from memoryd.v1.window_service_pb2 import LoadWindowResponse, StreamWindowResponse, WindowStats
 from tests.sdk.conftest import Connect
@@ -65,6 +85,7 @@ async def listed(items: Any) -> list[Any]:
     return [item async for item in items]
 
 
+RUN = run_info_from_proto(Run(key=RunKey(session=SessionKey(agent="a", session_id="s"), run_id="r"), etag="e"))
 READS: dict[str, tuple[Callable[[AsyncMemoryClient], Awaitable[Any]], ProtoMessage]] = {
     "ListMessages": (lambda memory: listed(memory.session(agent="a", id="s").messages()), ListMessagesResponse()),
     "GetMessage": (
@@ -78,11 +99,27 @@ READS: dict[str, tuple[Callable[[AsyncMemoryClient], Awaitable[Any]], ProtoMessa
     "ListAgents": (lambda memory: listed(memory.agents()), ListAgentsResponse()),
     "GetStore": (lambda memory: memory.store(), GetStoreResponse()),
     "ListStores": (lambda memory: memory.stores(), ListStoresResponse()),
+    "RenderMemoryContext": (
+        lambda memory: memory.render_context(StoredMemory(user="mia")),
+        RenderMemoryContextResponse(),
+    ),
+    "GetMemoryFile": (lambda memory: memory.files(user="mia").get(), GetMemoryFileResponse()),
+    "ListMemoryFiles": (lambda memory: listed(memory.files(user="mia").list()), ListMemoryFilesResponse()),
+    "ListMemoryFileVersions": (lambda memory: memory.files(user="mia").versions(), ListMemoryFileVersionsResponse()),
+    "GetRun": (lambda memory: memory.get_run(memory.session(agent="a", id="s"), "r"), GetRunResponse()),
+    "ListRuns": (lambda memory: listed(memory.runs(agent="a")), ListRunsResponse()),
+    "ListRunSteps": (
+        lambda memory: listed(memory.run_steps(memory.session(agent="a", id="s"), "r")),
+        ListRunStepsResponse(),
+    ),
 }
 CHANGES: dict[str, Callable[[AsyncMemoryClient], Awaitable[Any]]] = {
     "UpdateSession": lambda memory: memory.session(agent="a", id="s").update(user_id="u"),
     "UpdateAgent": lambda memory: memory.agent("a").update(policy=memoryd.Policy()),
     "ClearAgentHistory": lambda memory: memory.clear_agent("a"),
+    "DeleteMemoryFile": lambda memory: memory.files(user="mia").delete("MEMORY.md"),
+    "UpdateRun": lambda memory: memory.update_run(RUN, status="cancelled"),
+    "DeleteRun": lambda memory: memory.delete_run(memory.session(agent="a", id="s"), "r"),
 }
 
 
@@ -100,6 +137,15 @@ async def test_changes_are_not_tried_again(method: str, connect: Connect, script
     with pytest.raises(Unavailable):
         await CHANGES[method](connect(scripted.address))
     assert len(scripted.asked(method)) == 1
+
+
+async def test_the_largest_append_is_tried_again(connect: Connect, scripted: ScriptedServer) -> None:
+    """gRPC sends again only what it has kept of a request, and keeps little unless it is told to."""
+    response = AppendMessagesResponse(messages=[AppendedMessage(id=f"{number}", seq=number) for number in (1, 2)])
+    scripted.script("AppendMessages", *[fails(UNAVAILABLE, "STORE_UNAVAILABLE")] * 2, answers(response))
+    text = "x" * (7 * (1 << 20) // 4 - 500)
+    await connect(scripted.address).session(agent="a").append(user(text), user(text))
+    assert len(scripted.asked("AppendMessages")) == 3
 
 
 async def test_an_append_is_tried_again_with_the_same_ids(connect: Connect, scripted: ScriptedServer) -> None:
@@ -123,8 +169,8 @@ async def test_an_append_is_tried_again_with_the_same_ids(connect: Connect, scri
 async def test_tries_end_and_the_error_stays(connect: Connect, scripted: ScriptedServer) -> None:
     scripted.script("GetSession", *[fails(UNAVAILABLE, "STORE_UNAVAILABLE", store="main", correlation_id="c7")] * 5)
     with pytest.raises(StoreUnavailable) as error:
-        await connect(scripted.address).session(agent="a").info()
-    assert len(scripted.asked("GetSession")) == 5
+        await connect(scripted.address).session(agent="a").info(timeout=1)
+    assert len(scripted.asked("GetSession")) > 1
     assert error.value.metadata == {"store": "main", "correlation_id": "c7"}
     assert str(error.value) == "text of STORE_UNAVAILABLE (correlation id c7)"
 
@@ -139,6 +185,10 @@ REPEATABLE: dict[str, tuple[Callable[[AsyncMemoryClient], Awaitable[Any]], Proto
         False,
     ),
     "EraseUser": (lambda memory: memory.erase_user("mia"), EraseUserResponse(), False),
+    "PutMemoryFile": (lambda memory: memory.files(user="mia").put("- a\n"), PutMemoryFileResponse(), True),
+    "AddMemoryEntries": (lambda memory: memory.files(user="mia").add("- a"), AddMemoryEntriesResponse(), True),
+    "AppendDailyLog": (lambda memory: memory.files(user="mia").log("a"), AppendDailyLogResponse(), True),
+    "CreateRun": (lambda memory: memory.enqueue_run(memory.session(agent="a", id="s")), CreateRunResponse(), True),
 }
 
 
@@ -161,26 +211,21 @@ async def test_a_change_is_tried_again_as_the_same_request(
 @pytest.mark.parametrize("reason", REASONS)
 async def test_every_reason_has_its_error(reason: str, connect: Connect, scripted: ScriptedServer) -> None:
     """One class a reason of the API: `SESSION_NOT_FOUND` is `SessionNotFound`."""
-    names = {"INTERNAL": "InternalError"}
+    names = {"INTERNAL": "InternalError", "LEASE_LOST": "RunLeaseLost"}
     expected = getattr(memoryd, names.get(reason, reason.title().replace("_", "")))
     scripted.script(
-        "UpdateSession", fails(grpc.StatusCode.UNKNOWN, reason, correlation_id="c7", field="a.b", extra="x")
+        "UpdateSession",
+        fails(grpc.StatusCode.UNKNOWN, reason, retry_after=3, correlation_id="c7", field="a.b", extra="x"),
     )
     with pytest.raises(MemorydError) as caught:
         await connect(scripted.address).session(agent="a").update(user_id="u")
     error = caught.value
     assert type(error) is expected
     assert (error.reason, error.code, error.message) == (reason, grpc.StatusCode.UNKNOWN, f"text of {reason}")
-    assert (error.correlation_id, error.metadata["extra"]) == ("c7", "x")
+    assert (error.correlation_id, error.metadata["extra"], error.retry_after) == ("c7", "x", 3)
     assert isinstance(error.__cause__, grpc.RpcError)
     for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
-        assert (type(twin), str(twin), twin.code, twin.reason, twin.metadata) == (
-            type(error),
-            str(error),
-            error.code,
-            error.reason,
-            error.metadata,
-        )
+        assert (type(twin), str(twin), vars(twin)) == (type(error), str(error), vars(error))
 
 
 async def test_a_new_reason_gives_the_class_of_the_status(connect: Connect, scripted: ScriptedServer) -> None:
@@ -256,6 +301,15 @@ async def test_calls_end_with_their_deadline(connect: Connect, scripted: Scripte
             await connect(scripted.address).session(agent="a").info(timeout=0.25)
     finally:
         over.set()
+
+
+async def test_a_deadline_that_is_over_sends_nothing(connect: Connect, scripted: ScriptedServer) -> None:
+    """gRPC would send the call all the same, and take an answer that comes soon enough."""
+    with pytest.raises(DeadlineExceeded) as error:
+        await connect(scripted.address).session(agent="a").append(user("a"), timeout=1e-9)
+    assert error.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert f"AppendMessages was not sent to {scripted.address}: the 1e-09 s of the operation" in str(error.value)
+    assert scripted.requests == []
 
 
 async def test_a_deadline_that_ended_the_tries_names_what_may_have_been(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from openai.types.chat import ChatCompletionMessage
 
 from memoryd import (
     Data,
@@ -55,6 +56,16 @@ def test_all_shapes_together_come_back_in_order() -> None:
 @given(openai_messages())
 def test_any_message_comes_back_equal(source: dict[str, Any]) -> None:
     assert exact(to_openai(stored(from_openai([source])))) == exact([source])
+
+
+def test_objects_of_the_library_openai_are_what_the_api_said() -> None:
+    said_by_the_api = {
+        **SHAPES["an answer as the API gives it"],
+        "tool_calls": [function_call("call_1"), {"id": "c", "type": "hologram", "x": [1, None]}],
+        "reasoning_content": "2 and 2 is 4",
+    }
+    answer = ChatCompletionMessage.construct(**said_by_the_api)
+    assert exact(to_openai(from_openai([said("2 + 2?"), answer]))) == exact([said("2 + 2?"), said_by_the_api])
 
 
 def test_plain_conversations_need_no_extra() -> None:

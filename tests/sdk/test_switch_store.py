@@ -45,7 +45,7 @@ def two_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
     directory = tmp_path_factory.mktemp("two-stores")
     main = f"main=sqlite:///{directory / 'main.db'}"
     arguments = ("--store", main, "--store", "scratch=memory://", "--default-store", "main")
-    process = ServerProcess(*arguments, log=directory / "server.log")
+    process = ServerProcess(*arguments, "--tokenizer", "estimate", log=directory / "server.log")
     yield process
     process.close()
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import grpc.aio
 
-from memoryd.v1 import agent_service_pb2_grpc, history_service_pb2_grpc, store_service_pb2_grpc, window_service_pb2_grpc
+from memoryd.v1 import (
+    agent_service_pb2_grpc,
+    history_service_pb2_grpc,
+    memory_context_service_pb2_grpc,
+    run_service_pb2_grpc,
+    store_service_pb2_grpc,
+    window_service_pb2_grpc,
+)
 from memoryd_server.app import App, build
 from memoryd_server.config import load_settings
 from memoryd_server.engine.runtime import Defaults, Runtime
@@ -19,6 +26,9 @@ from memoryd_server.stores.base import (
     AgentRecord,
     Change,
     Entry,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Loaded,
     Lookup,
     LookupKind,
@@ -26,15 +36,22 @@ from memoryd_server.stores.base import (
     MessageQuery,
     Outcome,
     Record,
+    RunName,
+    RunPage,
+    RunQuery,
     SessionKey,
     SessionPage,
     SessionQuery,
+    StepPage,
     Store,
+    StoredFile,
     StoredMessage,
     Tail,
     Usability,
+    Version,
 )
 from memoryd_server.stores.memory import InMemoryStore
+from memoryd_server.stores.records import StoredRun
 from tests.service.wire import Refusal, refusal_of
 
 
@@ -44,6 +61,14 @@ async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it never came to hold"
         await asyncio.sleep(0.001)
+
+
+async def until_answer(call: Callable[[], Awaitable[Any]], suits: Callable[[Any], bool], seconds: float = 20) -> Any:
+    """The first answer that suits, of a call that is repeated."""
+    end = time.monotonic() + seconds
+    while not suits(answer := await call()):
+        assert time.monotonic() < end, "no answer came to suit"
+    return answer
 
 
 async def gathered(stream: Any) -> list[Any]:
@@ -70,6 +95,8 @@ class AsyncStubs:
         self.windows: Any = window_service_pb2_grpc.WindowServiceStub(channel)
         self.agents: Any = agent_service_pb2_grpc.AgentServiceStub(channel)
         self.stores: Any = store_service_pb2_grpc.StoreServiceStub(channel)
+        self.memory: Any = memory_context_service_pb2_grpc.MemoryContextServiceStub(channel)
+        self.runs: Any = run_service_pb2_grpc.RunServiceStub(channel)
 
 
 def connect(address: str) -> grpc.aio.Channel:
@@ -142,6 +169,28 @@ class HookedStore(InMemoryStore):
         await self.before("list_sessions")
         return await super().list_sessions(query)
 
+    async def load_run(self, key: SessionKey, run_id: str) -> tuple[Record, StoredRun | None] | None:
+        await self.before("load_run")
+        return await super().load_run(key, run_id)
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        await self.before("list_runs")
+        return await super().list_runs(query)
+
+    async def list_claimable(self, tenant: str, agent: str, before: int, limit: int) -> Sequence[RunName]:
+        await self.before("list_claimable")
+        return await super().list_claimable(tenant, agent, before, limit)
+
+    async def list_steps(
+        self, key: SessionKey, incarnation: str, run_id: str, after: int, limit: int, max_bytes: int
+    ) -> StepPage | None:
+        await self.before("list_steps")
+        return await super().list_steps(key, incarnation, run_id, after, limit, max_bytes)
+
+    async def delete_run(self, name: RunName, limit: int) -> int:
+        await self.before("delete_run")
+        return await super().delete_run(name, limit)
+
     async def load_agent(self, tenant: str, agent: str) -> AgentRecord | None:
         await self.before("load_agent")
         return await super().load_agent(tenant, agent)
@@ -153,6 +202,22 @@ class HookedStore(InMemoryStore):
     async def list_agents(self, tenant: str, after: str, limit: int) -> Sequence[AgentRecord]:
         await self.before("list_agents")
         return await super().list_agents(tenant, after, limit)
+
+    async def load_files(self, keys: Sequence[FileKey]) -> Sequence[StoredFile]:
+        await self.before("load_files")
+        return await super().load_files(keys)
+
+    async def save_file(self, file: StoredFile, expected: Version | None) -> bool:
+        await self.before("save_file")
+        return await super().save_file(file, expected)
+
+    async def list_files(self, owner: FileOwner, before: str, limit: int) -> Sequence[tuple[str, FileVersion]]:
+        await self.before("list_files")
+        return await super().list_files(owner, before, limit)
+
+    async def list_file_versions(self, key: FileKey) -> Sequence[FileVersion]:
+        await self.before("list_file_versions")
+        return await super().list_file_versions(key)
 
     async def ping(self) -> None:
         await self.before("ping")

@@ -1,5 +1,5 @@
-"""Calls of all kinds, made without pause while something happens to the database, and what must hold of their answers
-(invariants 2, 3, 12 and 16)."""
+"""Calls of all kinds, made one after the other while something happens to the database, and what must hold of their
+answers (invariants 2, 3, 12 and 16)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ CALL_SECONDS: Final = 10
 """The deadline of each call. What ends later is told by gRPC itself, without reason and hint."""
 SLACK_SECONDS: Final = 2
 """What a busy machine may add."""
+
+PAUSE_SECONDS: Final = 0.005
+"""How long a caller waits after a failure. Without, those that are refused at once leave a machine no time to bring
+back what is away."""
 
 BATCH: Final = 2
 ANEW: Final = 3
@@ -121,6 +125,7 @@ class Load:
             answer = make()
         except grpc.RpcError as error:
             self.failures.append(Failure(call, refusal_of(error), time.monotonic() - begun))
+            self.stop.wait(PAUSE_SECONDS)
             return None
         self.answered[call] += 1
         return answer

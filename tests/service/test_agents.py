@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from memoryd.v1 import agent_service_pb2 as agents
@@ -72,6 +73,90 @@ def test_an_etag_guards_an_update(stubs: Stubs, agent: str) -> None:
     assert refusal.metadata["etag"] == changed.etag
     assert get(stubs, agent).policy == limit(3)
     assert update(stubs, agents.Agent(agent=agent, policy=limit(4), etag=changed.etag), "policy").policy == limit(4)
+
+
+class TestLoadMemory:
+    """The opt-in to memory (design section 7)."""
+
+    def test_is_off_and_is_set_by_a_mask_or_without_one(self, stubs: Stubs, agent: str) -> None:
+        assert not get(stubs, agent).load_memory
+        assert update(stubs, agents.Agent(agent=agent, load_memory=True), "load_memory").load_memory
+        assert get(stubs, agent).load_memory
+        # Without a mask, what is set is changed: false, too.
+        assert update(stubs, agents.Agent(agent=agent, policy=limit(3))).load_memory
+        assert not update(stubs, agents.Agent(agent=agent, load_memory=False)).load_memory
+        changed = update(stubs, agents.Agent(agent=agent, load_memory=True))
+        assert (changed.load_memory, changed.policy) == (True, limit(3))
+        assert get(stubs, agent) == changed
+
+    def test_is_left_alone_by_a_mask_that_does_not_name_it(self, stubs: Stubs, agent: str) -> None:
+        update(stubs, agents.Agent(agent=agent, load_memory=True, policy=limit(3)))
+
+        assert update(stubs, agents.Agent(agent=agent, policy=limit(4), load_memory=False), "policy").load_memory
+        off = update(stubs, agents.Agent(agent=agent, policy=limit(5)), "load_memory")
+        assert (off.load_memory, off.policy) == (False, limit(4))
+        update(stubs, agents.Agent(agent=agent, load_memory=True), "load_memory")
+        everything = update(stubs, agents.Agent(agent=agent), "*")
+        assert (everything.load_memory, everything.policy) == (False, policies.Policy())
+
+    def test_is_guarded_by_the_etag(self, stubs: Stubs, agent: str) -> None:
+        before = get(stubs, agent)
+        changed = update(stubs, agents.Agent(agent=agent, load_memory=True, etag=before.etag), "load_memory")
+        stale = agents.Agent(agent=agent, load_memory=False, etag=before.etag)
+
+        assert refused(lambda: update(stubs, stale, "load_memory")).reason == "ETAG_MISMATCH"
+        assert get(stubs, agent) == changed
+        again = update(stubs, agents.Agent(agent=agent, load_memory=True, etag=changed.etag), "load_memory")
+        assert again == changed
+
+
+class TestRunRetention:
+    """How long runs are kept after their end (invariant 15): unset it is as the server says, and 0 keeps all."""
+
+    def test_is_set_and_goes_back_to_the_servers(self, stubs: Stubs, agent: str) -> None:
+        assert not get(stubs, agent).HasField("run_retention")
+        for retention in (
+            Duration(seconds=7 * 86_400),
+            Duration(),
+            Duration(nanos=1_000),
+            Duration(seconds=3_162_240_000),
+        ):
+            changed = update(stubs, agents.Agent(agent=agent, run_retention=retention))
+            assert changed.HasField("run_retention")
+            assert changed.run_retention == retention
+            assert get(stubs, agent) == changed
+        assert agent in listed(stubs)
+        # A mask that names it, without a value, takes it back; so does `*`.
+        for path in ("run_retention", "*"):
+            update(stubs, agents.Agent(agent=agent, run_retention=Duration()), "run_retention")
+            assert get(stubs, agent).HasField("run_retention")
+            assert not update(stubs, agents.Agent(agent=agent), path).HasField("run_retention")
+            assert not get(stubs, agent).HasField("run_retention")
+
+    def test_is_left_alone_by_what_does_not_name_it(self, stubs: Stubs, agent: str) -> None:
+        retention = Duration(seconds=60)
+        update(stubs, agents.Agent(agent=agent, run_retention=retention, load_memory=True))
+        assert update(stubs, agents.Agent(agent=agent, policy=limit(3))).run_retention == retention
+        assert update(stubs, agents.Agent(agent=agent, run_retention=Duration()), "policy").run_retention == retention
+        found = update(stubs, agents.Agent(agent=agent), "run_retention")
+        assert (found.load_memory, found.HasField("run_retention")) == (True, False)
+
+    @pytest.mark.parametrize(
+        "retention",
+        [
+            Duration(seconds=-1),
+            Duration(seconds=3_162_240_001),
+            Duration(nanos=999),
+            Duration(nanos=1_000_000_000),
+            Duration(seconds=1, nanos=-1),
+        ],
+        ids=str,
+    )
+    def test_has_its_bounds(self, sqlite_stubs: Stubs, agent: str, retention: Duration) -> None:
+        before = update(sqlite_stubs, agents.Agent(agent=agent, run_retention=Duration(seconds=60)))
+        refusal = refused(lambda: update(sqlite_stubs, agents.Agent(agent=agent, run_retention=retention)))
+        assert (refusal.reason, refusal.metadata["field"]) == ("FIELD_INVALID", "agent.run_retention")
+        assert get(sqlite_stubs, agent) == before
 
 
 def test_a_policy_holds_for_the_agents_sessions(stubs: Stubs, agent: str) -> None:

@@ -16,10 +16,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import memory_context_service_pb2 as memory
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import policy_pb2 as policies
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import window_service_pb2 as window
+from tests.service import memory_calls as files
+from tests.service.memory_calls import INDEX, Source, project, user
 from tests.service.wire import Stubs, calls, new_key, refused, results, text
 
 KIB: Final = 1024
@@ -377,6 +380,189 @@ def test_a_bad_agent_name_is_refused_by_every_method(sqlite_stubs: Stubs, name: 
         assert (refusal.code, refusal.reason, refusal.metadata["field"]) == (INVALID, reason, field)
 
 
+FileCall = Callable[[Stubs, memory.MemoryOwner], object]
+
+
+def putting(content: bytes = b"- new\n", name: str = INDEX, **fields: Any) -> FileCall:
+    return lambda stubs, owner: files.put(stubs, owner, content, name, **fields)
+
+
+def adding(*entries: str, **fields: Any) -> FileCall:
+    return lambda stubs, owner: files.add(stubs, owner, *entries, **fields)
+
+
+def logging(said: str = "hello", **fields: Any) -> FileCall:
+    return lambda stubs, owner: files.log(stubs, owner, said, **fields)
+
+
+def listing_files(**fields: Any) -> FileCall:
+    return lambda stubs, owner: stubs.memory.ListMemoryFiles(memory.ListMemoryFilesRequest(owner=owner, **fields))
+
+
+def rendering(user: Source | None = None, project: Source | None = None, **fields: Any) -> FileCall:
+    return lambda stubs, owner: files.render(stubs, user, project, **fields)
+
+
+BY_NAME: Final[dict[str, Callable[..., object]]] = {
+    "PutMemoryFile": lambda stubs, owner, name: files.put(stubs, owner, b"- new\n", name),
+    "GetMemoryFile": files.get,
+    "DeleteMemoryFile": files.delete,
+    "ListMemoryFileVersions": files.versions,
+}
+BAD_FILE_NAMES: Final = {
+    "": REQUIRED,
+    **dict.fromkeys(
+        (
+            "../x",
+            "../MEMORY.md",
+            "/MEMORY.md",
+            "MEMORY.MD",
+            "memory.md",
+            "MEMORY.md ",
+            "MEMORY.md\n",
+            "MEMORY.md\0",
+            "MEMORY",
+            "2026-02-30.md",
+            "2026-13-01.md",
+            "0000-01-01.md",
+            "2026-1-1.md",
+            "2026-01-01",
+            "20260101.md",
+            "٢٠٢٦-٠١-٠١.md",
+            "2026-W01-1.md",
+            LONG,
+        ),
+        BAD,
+    ),
+}
+
+FILE_CASES: Final[dict[str, tuple[FileCall, str, str]]] = {
+    "content over 1 MiB": (putting(b"x" * (MIB + 1)), TOO_LARGE, "content"),
+    "an author over the limit": (putting(author=LONG), TOO_LARGE, "author"),
+    "an author with U+0000": (putting(author=NUL), BAD, "author"),
+    "an etag together with create_only": (putting(etag="e", create_only=True), BAD, "create_only"),
+    "a request id over the limit": (putting(request_id=LONG), TOO_LARGE, "request_id"),
+    "a request id with U+0000": (putting(request_id=NUL), BAD, "request_id"),
+    "a negative version": (lambda stubs, owner: files.get(stubs, owner, version=-1), BAD, "version"),
+    "files in pages of a negative size": (listing_files(page_size=-1), BAD, "page_size"),
+    "files by a malformed token": (listing_files(page_token="AAAA"), "PAGE_TOKEN_INVALID", "page_token"),
+    "no entries": (adding(), REQUIRED, "entries"),
+    "257 entries": (adding(*(f"- {number}" for number in range(257))), TOO_LARGE, "entries"),
+    "an empty entry": (adding("- one", ""), REQUIRED, "entries[1]"),
+    "an entry of white space": (adding(" \t\u2003"), REQUIRED, "entries[0]"),
+    "an entry of two lines": (adding("- one", "- two\n- three"), BAD, "entries[1]"),
+    "an entry with CR": (adding("- one\r"), BAD, "entries[0]"),
+    "an entry over 4 KiB": (adding("é" * 2 * KIB + "x"), TOO_LARGE, "entries[0]"),
+    "an author of entries over the limit": (adding("- one", author=LONG_IN_BYTES), TOO_LARGE, "author"),
+    "a request id of entries with U+0000": (adding("- one", request_id=NUL), BAD, "request_id"),
+    "no text to log": (logging(""), REQUIRED, "text"),
+    "white space to log": (logging(" \n\t\u2028"), REQUIRED, "text"),
+    "a text to log over 1 MiB": (logging("x" * (MIB + 1)), TOO_LARGE, "text"),
+    "an unknown time zone": (logging(time_zone="Europe/Atlantis"), BAD, "time_zone"),
+    "a time zone that is a path": (logging(time_zone="../../etc/passwd"), BAD, "time_zone"),
+    "a time zone that is a directory": (logging(time_zone="Europe"), BAD, "time_zone"),
+    "a time zone with U+0000": (logging(time_zone=NUL), BAD, "time_zone"),
+    "a time zone over the limit": (logging(time_zone=LONG), TOO_LARGE, "time_zone"),
+    "a date together with a time zone": (logging(date="2026-01-02", time_zone="UTC"), BAD, "time_zone"),
+    **{
+        f"the date {date!r:.20}": (logging(date=date), BAD, "date")
+        for date in ("2026-02-30", "today", "2026-1-1", "../2026-01-01", "2026-01-01.md", LONG)
+    },
+    "an author of a log with U+0000": (logging(author=NUL), BAD, "author"),
+    "a request id of a log over the limit": (logging(request_id=LONG), TOO_LARGE, "request_id"),
+    **{
+        f"a budget of {budget}": (rendering(budget=budget), BAD, "budget")
+        for budget in (-1, 1, 255, 100_001, 2**31 - 1)
+    },
+    "an unknown style": (rendering(style=77), BAD, "style"),
+    "a negative style": (rendering(style=-1), BAD, "style"),
+    "an agent over the limit": (rendering(agent=LONG), TOO_LARGE, "agent"),
+    "an agent with U+0000": (rendering(agent=NUL), BAD, "agent"),
+    "an empty id of a stored tier": (rendering(Source(stored="")), REQUIRED, "user.stored"),
+    "an id of a stored tier over the limit": (rendering(None, Source(stored=LONG)), TOO_LARGE, "project.stored"),
+    "an id of a stored tier with U+0000": (rendering(Source(stored=NUL)), BAD, "user.stored"),
+    "an inline text over 1 MiB": (rendering(Source(text="é" * (MIB // 2) + "x")), TOO_LARGE, "user.text"),
+    "inline data over 1 MiB": (rendering(None, Source(data=b"x" * (MIB + 1))), TOO_LARGE, "project.data"),
+    "a label over the limit": (rendering(Source(label="x" * (4 * KIB + 1))), TOO_LARGE, "user.label"),
+    "a reason over the limit": (rendering(None, Source(unreadable=LONG)), TOO_LARGE, "project.unreadable"),
+}
+"""Calls about the memory of an owner who has one file, the reason that they get, and the field that it names. They are
+refused before any store is asked."""
+
+
+@pytest.fixture
+def owner(sqlite_stubs: Stubs, agent: str) -> memory.MemoryOwner:
+    """A user who has an index."""
+    owner = user(agent)
+    files.put(sqlite_stubs, owner, b"- one\n")
+    return owner
+
+
+def check_refusal_about_memory(
+    stubs: Stubs, owner: memory.MemoryOwner, call: Callable[[], object], reason: str, field: str
+) -> None:
+    refusal = refused(call)
+    assert (refusal.code, refusal.reason, refusal.metadata["field"]) == (INVALID, reason, field)
+    assert field.partition("[")[0] in refusal.text
+    if reason == TOO_LARGE:
+        limit = int(refusal.metadata["limit"])
+        assert int(refusal.metadata["actual"]) > limit
+        assert f"{limit:,}" in refusal.text
+    assert files.listed(stubs, owner) == [INDEX]
+    assert [each.version for each in files.versions(stubs, owner)] == [1]
+    assert files.content_of(stubs, owner) == b"- one\n"
+
+
+@pytest.mark.parametrize("name", FILE_CASES)
+def test_bad_input_about_memory_is_refused_with_its_field(
+    sqlite_stubs: Stubs, owner: memory.MemoryOwner, name: str
+) -> None:
+    call, reason, field = FILE_CASES[name]
+    check_refusal_about_memory(sqlite_stubs, owner, partial(call, sqlite_stubs, owner), reason, field)
+
+
+@pytest.mark.parametrize("method", BY_NAME)
+def test_a_bad_name_of_a_memory_file_is_refused_by_every_method(
+    sqlite_stubs: Stubs, owner: memory.MemoryOwner, method: str
+) -> None:
+    for name, reason in BAD_FILE_NAMES.items():
+        call = partial(BY_NAME[method], sqlite_stubs, owner, name)
+        check_refusal_about_memory(sqlite_stubs, owner, call, reason, "name")
+
+
+WITH_AN_OWNER: Final[dict[str, FileCall]] = {
+    **{method: partial(lambda call, stubs, owner: call(stubs, owner, INDEX), call) for method, call in BY_NAME.items()},
+    "ListMemoryFiles": listing_files(),
+    "AddMemoryEntries": adding("- one"),
+    "AppendDailyLog": logging(),
+}
+
+
+@pytest.mark.parametrize("method", WITH_AN_OWNER)
+def test_a_bad_owner_is_refused_by_every_method(sqlite_stubs: Stubs, method: str) -> None:
+    """An empty name is never "all" (design section 3)."""
+    for bad, reason in BAD_NAMES.values():
+        for owner, field in ((user(bad), "owner.user_id"), (project(bad), "owner.project_id")):
+            refusal = refused(partial(WITH_AN_OWNER[method], sqlite_stubs, owner))
+            assert (refusal.code, refusal.reason, refusal.metadata["field"]) == (INVALID, reason, field)
+    refusal = refused(lambda: WITH_AN_OWNER[method](sqlite_stubs, memory.MemoryOwner()))
+    assert (refusal.code, refusal.reason, refusal.metadata["field"]) == (INVALID, REQUIRED, "owner")
+
+
+def test_memory_at_its_limits_is_taken(stubs: Stubs, agent: str) -> None:
+    longest = "x" * 256
+    owner = project((agent + longest)[:256])
+    entries = [f"- {number:03d}" + "x" * (4 * KIB - 5) for number in range(255)]
+    assert files.add(stubs, owner, *entries, "é", author=longest, request_id=longest).added_count == 256
+    files.put(stubs, owner, b"x" * MIB, "0001-01-01.md", author=longest)
+    files.put(stubs, owner, b"", "9999-12-31.md")
+    at_limits = [Source(label="x" * 4 * KIB, **source) for source in ({"data": b"x" * MIB}, {"unreadable": longest})]
+
+    assert files.listed(stubs, owner) == [INDEX, "9999-12-31.md", "0001-01-01.md"]
+    for budget in (256, 100_000):
+        assert files.render(stubs, *at_limits, budget=budget, agent="").user.dropped_line_count == 1
+
+
 def test_names_at_their_limit_are_taken(stubs: Stubs, agent: str) -> None:
     longest = "x" * 256
     key = session.SessionKey(agent=(agent + longest)[:256], session_id=longest)
@@ -466,6 +652,16 @@ class TestForeignPageTokens:
         everyone = history.ListSessionsRequest(page_token=of_sessions)
         assert refused(lambda: stubs.histories.ListSessions(everyone)).reason == "PAGE_TOKEN_INVALID"
 
+    def test_of_another_owner_of_memory(self, stubs: Stubs, agent: str) -> None:
+        for owner in (user(agent), project(agent)):
+            for name in (INDEX, "2026-01-02.md"):
+                files.put(stubs, owner, b"- one\n", name)
+        token = stubs.memory.ListMemoryFiles(memory.ListMemoryFilesRequest(owner=user(agent), page_size=1))
+        assert token.next_page_token
+        for other in (project(agent), user(f"{agent} ")):
+            refusal = refused(partial(listing_files(page_token=token.next_page_token), stubs, other))
+            assert (refusal.reason, refusal.metadata["field"]) == ("PAGE_TOKEN_INVALID", "page_token")
+
     def test_that_are_damaged(self, stubs: Stubs, filled: session.SessionKey) -> None:
         token = self.token(stubs, session=filled)
         alphabet = string.ascii_letters
@@ -517,7 +713,7 @@ class TestMissing:
 
 class TestUnknownMethods:
     @pytest.mark.parametrize(
-        "method", ["/memoryd.v1.RunService/ClaimRun", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
+        "method", ["/memoryd.v1.RunService/StealRun", "/memoryd.v9.HistoryService/AppendMessages", "/x"]
     )
     def test_are_unimplemented_with_a_reason(self, sqlite_stubs: Stubs, method: str) -> None:
         call: Any = sqlite_stubs.channel.unary_unary(method)
@@ -527,7 +723,7 @@ class TestUnknownMethods:
         assert method in refusal.text
 
     def test_are_refused_as_streams_too(self, sqlite_stubs: Stubs) -> None:
-        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.RunService/ClaimRun")
+        call: Any = sqlite_stubs.channel.stream_stream("/memoryd.v1.RunService/StealRun")
         refusal = refused(lambda: list(call(iter([b""]), timeout=10)))
 
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "METHOD_UNKNOWN")

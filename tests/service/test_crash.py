@@ -65,7 +65,7 @@ def server_to_kill(
     request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path
 ) -> Iterator[ServerProcess]:
     """A server of the test's own on each adapter that keeps what it is given."""
-    with request.param.data(tmp_path) as url:
+    with request.param.emptied(tmp_path) as url:
         yield start_server("--store", f"default={url}", "--tokenizer", "estimate")
 
 

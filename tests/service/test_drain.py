@@ -194,3 +194,18 @@ class TestCallsUnderWay:
             gate.open()
             await call
             await draining
+
+    async def test_are_joined_by_new_ones_until_a_balancer_may_have_noticed(self) -> None:
+        """Health is NOT_SERVING, and calls are taken all the same: a balancer that has not asked yet sends them."""
+        async with serving(HookedStore()) as (app, stubs):
+            health: Any = health_pb2_grpc.HealthStub(stubs.channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            draining = asyncio.create_task(drain(app, 30, delay_seconds=3_600))
+            assert (await watch.read()).status == NOT_SERVING
+            assert (await health.Check(health_pb2.HealthCheckRequest())).status == NOT_SERVING
+
+            async with connect(app.address) as channel:
+                appended = await AsyncStubs(channel).histories.AppendMessages(append("one"), timeout=30)
+            assert [message.seq for message in appended.messages] == [1]
+            draining.cancel()

@@ -18,10 +18,13 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
+from memoryd.v1 import run_service_pb2 as runs
 from memoryd.v1 import session_pb2 as session
 from tests.adapters import EACH_QUICK_ADAPTER, EACH_QUICK_SHARED_ADAPTER, EACH_SHARED_ADAPTER, Adapter
 from tests.conftest import StartServer
 from tests.servers import ServerProcess
+from tests.service import memory_calls as files
+from tests.service import run_calls
 from tests.service.database_scan import Contents, size_of
 from tests.service.test_rebirth import fork, rewind, said, wait_for, wait_until_gone
 from tests.service.wire import Stubs, new_key, refusal_of, refused, text
@@ -30,6 +33,8 @@ MARKER: Final = "Pl4ntedM4rker"
 USER: Final = f"user {MARKER}"
 OTHERS: Final = (USER.swapcase(), "somebody else", "")
 """Users of other sessions; the last one is nobody."""
+
+OWNERS_OF_OTHERS: Final = (files.user(OTHERS[0]), files.user(f"{OTHERS[1]} "), files.project("atlas"))
 
 BATCH: Final = 256
 FILLING: Final = "x" * 200
@@ -49,7 +54,7 @@ class Database:
 def database(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Iterator[Database]:
     """An empty database of each adapter that has one."""
     adapter: Adapter = request.param
-    with adapter.data(tmp_path) as url:
+    with adapter.emptied(tmp_path) as url:
 
         def start() -> ServerProcess:
             return start_server("--store", f"default={url}", "--tokenizer", "estimate")
@@ -167,8 +172,38 @@ def plant(stubs: Stubs, planting: Planting) -> int:
 
     expired = planting.key("an expired session")
     stubs.append(expired, planting.message("an expired message"), create=owned(ttl=Duration(seconds=1)))
+    plant_memory(stubs, planting)
+    plant_runs(stubs, planting, plain)
     wait_until_gone(stubs, expired)
     return 7
+
+
+def plant_memory(stubs: Stubs, planting: Planting) -> None:
+    """Two memory files, one of them with an earlier version."""
+    owner = files.user(USER)
+    for version in ("first", "second"):
+        content = f"- {planting.mark(f'entry of the {version} version')}\n\xff".encode("latin-1")
+        files.put(stubs, owner, content, author=planting.mark(f"author of the {version} version"))
+    files.add(stubs, owner, planting.mark("added entry"), author=planting.mark("author of entries"), request_id=MARKER)
+    files.log(stubs, owner, planting.mark("log"), date="2026-01-02", author=planting.mark("author of a log"))
+
+
+def plant_runs(stubs: Stubs, planting: Planting, key: session.SessionKey) -> None:
+    """A run that has ended, one that is held, and one that waits."""
+    for status in (run_calls.COMPLETED, run_calls.RUNNING, run_calls.AWAITING_APPROVAL):
+        what = f"run of status {status}"
+        run = run_calls.run_of(key, planting.mark(f"run id of the {what}"))
+        names = {field: planting.mark(f"{field} of the {what}") for field in ("holder", "metadata")}
+        run_calls.create(stubs, run, queued=True, metadata=names["metadata"])
+        request_id = planting.mark(f"mark of a claim of the {what}")
+        fence = run_calls.claim(stubs, run, holder=names["holder"], request_id=request_id).fence
+        for number in (1, 2):
+            payload = b"\xff\0" + planting.mark(f"payload {number} of the {what}").encode() + b"\xfe"
+            type_ = planting.mark(f"content type {number} of the {what}")
+            fields: dict[str, Any] = {"content_type": type_}
+            if number == 2 and status is not run_calls.RUNNING:
+                fields |= {"status": status, "status_reason": planting.mark(f"reason of the {what}")}
+            run_calls.step(stubs, run, fence, number, payload, **fields)
 
 
 def give_to(stubs: Stubs, key: session.SessionKey, user_id: str) -> None:
@@ -178,13 +213,19 @@ def give_to(stubs: Stubs, key: session.SessionKey, user_id: str) -> None:
 
 
 def plant_others(stubs: Stubs) -> None:
-    """What must stay: sessions of other users, one that left the user, one that begins where the user's expired."""
+    """What must stay: sessions of other users, one that left the user, one that begins where the user's expired; memory
+    of others, and of a project of the user's name."""
     for number, user_id in enumerate(OTHERS):
         key = session.SessionKey(agent="agent", session_id=f"of another {number}")
         stubs.append(key, text("theirs", id="t"), text("redacted"), request_id="r", create=owned(user_id))
         stubs.append(key, text("taken away"))
         rewind(stubs, key, 2)
         stubs.histories.RedactMessage(history.RedactMessageRequest(session=key, seq=2, reason="theirs"))
+        run = run_calls.run_of(key, "theirs")
+        run_calls.step(stubs, run, run_calls.create(stubs, run, metadata="theirs").fence, 1, b"theirs")
+    for owner in OWNERS_OF_OTHERS:
+        files.add(stubs, owner, "- theirs")
+        files.log(stubs, owner, "theirs", date="2026-01-02")
     left = session.SessionKey(agent="agent", session_id="of another, once the user's")
     stubs.append(left, text("theirs now"), create=owned())
     give_to(stubs, left, "somebody else")
@@ -196,12 +237,25 @@ def of_others(stubs: Stubs) -> dict[str, tuple[session.Session, list[pb.Message]
     return {each.key.session_id: (each, stubs.messages(each.key)) for each in found if each.user_id != USER}
 
 
+def runs_of_others(stubs: Stubs) -> list[runs.Run]:
+    """All runs that are not the user's."""
+    return [run for run in run_calls.runs(stubs, "agent") if MARKER not in run.key.session.session_id]
+
+
+def memory_of_others(stubs: Stubs) -> list[bytes]:
+    """All memory files that are not the user's."""
+    return [
+        files.content_of(stubs, owner, name) for owner in OWNERS_OF_OTHERS for name in (files.INDEX, "2026-01-02.md")
+    ]
+
+
 def test_not_a_byte_is_left(database: Database, on_database: Stubs) -> None:
     planting = Planting()
     plant_others(on_database)
     sessions = plant(on_database, planting)
-    others = of_others(on_database)
+    others, their_runs = of_others(on_database), runs_of_others(on_database)
     assert len(others) == len(OTHERS) + 1
+    assert len(their_runs) == len(OTHERS)
     # The scan finds each field: what it does not find afterwards is gone.
     assert planting.missing(database.url) == set()
 
@@ -210,6 +264,11 @@ def test_not_a_byte_is_left(database: Database, on_database: Stubs) -> None:
     # What expired, was cleared or was rewound may have been swept already.
     assert sessions - 1 <= erased.erased_session_count <= sessions
     assert 11 <= erased.erased_message_count <= 14
+    assert erased.erased_memory_file_count == 2
+    assert (erased.erased_run_count, erased.erased_run_step_count) == (3, 6)
+    assert run_calls.runs(on_database, "agent") == runs_of_others(on_database) == their_runs
+    assert files.listed(on_database, files.user(USER)) == []
+    assert memory_of_others(on_database) == [b"- theirs\n", b"theirs\n"] * len(OWNERS_OF_OTHERS)
     assert erased.erased_lookup_count >= len([what for what in planting.marks if what.startswith(("id ", "request "))])
     assert of_others(on_database) == others
     on_database.append(session.SessionKey(agent="agent", session_id="of another 0"), text("goes on"))
@@ -357,6 +416,16 @@ class TestOnEveryStore:
 
     def test_a_user_who_owns_nothing_answers_0(self, stubs: Stubs, agent: str) -> None:
         assert erase(stubs, f"nobody knows {agent}") == history.EraseUserResponse()
+
+    def test_a_projects_memory_is_nobodys(self, stubs: Stubs, agent: str) -> None:
+        """A project of the user's name stays; a user who has memory alone is erased as any other."""
+        files.put(stubs, files.project(agent), b"- of the project\n")
+        files.log(stubs, files.user(agent), "of the user", date="2026-01-02")
+        assert erase(stubs, agent) == history.EraseUserResponse(erased_memory_file_count=1)
+        assert erase(stubs, agent) == history.EraseUserResponse()
+        assert files.listed(stubs, files.user(agent)) == []
+        assert files.content_of(stubs, files.project(agent)) == b"- of the project\n"
+        assert files.log(stubs, files.user(agent), "a new life", date="2026-01-02").version == 1
 
     def test_counts_what_it_deletes(self, stubs: Stubs, agent: str) -> None:
         user_id = f"user of {agent}"

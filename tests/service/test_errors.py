@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import memory_context_service_pb2 as memory
+from memoryd.v1 import run_service_pb2 as runs
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import store_service_pb2 as stores
 from memoryd.v1 import window_service_pb2 as window
@@ -25,6 +27,9 @@ from tests.service.in_process import AsyncStubs, HookedStore, failing, gathered,
 from tests.service.wire import CORRELATION_METADATA, Stubs, new_key, refused, seqs, text
 
 KEY: Final = session.SessionKey(agent="a", session_id="s")
+RUN: Final = runs.RunKey(session=KEY, run_id="r")
+FENCE: Final = "0" * 16 + "-" + "0" * 32
+OWNER: Final = memory.MemoryOwner(user_id="u")
 SECRET: Final = "password=hunter2"
 
 
@@ -48,6 +53,34 @@ METHODS: Final[dict[str, Method]] = {
     "GetAgent": lambda stubs: stubs.agents.GetAgent(agents.GetAgentRequest(agent="a")),
     "UpdateAgent": lambda stubs: stubs.agents.UpdateAgent(agents.UpdateAgentRequest(agent=agents.Agent(agent="a"))),
     "ListAgents": lambda stubs: stubs.agents.ListAgents(agents.ListAgentsRequest()),
+    "CreateRun": lambda stubs: stubs.runs.CreateRun(runs.CreateRunRequest(run=RUN)),
+    "GetRun": lambda stubs: stubs.runs.GetRun(runs.GetRunRequest(run=RUN)),
+    "ListRuns": lambda stubs: stubs.runs.ListRuns(runs.ListRunsRequest(agent="a")),
+    "CommitRunStep": lambda stubs: stubs.runs.CommitRunStep(runs.CommitRunStepRequest(run=RUN, fence=FENCE, number=1)),
+    "ListRunSteps": lambda stubs: stubs.runs.ListRunSteps(runs.ListRunStepsRequest(run=RUN)),
+    "UpdateRun": lambda stubs: stubs.runs.UpdateRun(runs.UpdateRunRequest(run=runs.Run(key=RUN), fence=FENCE)),
+    "ClaimRun": lambda stubs: stubs.runs.ClaimRun(runs.ClaimRunRequest(agent="a")),
+    "RenewRunLease": lambda stubs: stubs.runs.RenewRunLease(runs.RenewRunLeaseRequest(run=RUN, fence=FENCE)),
+    "ReleaseRun": lambda stubs: stubs.runs.ReleaseRun(runs.ReleaseRunRequest(run=RUN, fence=FENCE)),
+    "DeleteRun": lambda stubs: stubs.runs.DeleteRun(runs.DeleteRunRequest(run=RUN)),
+    "GetMemoryFile": lambda stubs: stubs.memory.GetMemoryFile(
+        memory.GetMemoryFileRequest(owner=OWNER, name="MEMORY.md")
+    ),
+    "PutMemoryFile": lambda stubs: stubs.memory.PutMemoryFile(
+        memory.PutMemoryFileRequest(owner=OWNER, name="MEMORY.md")
+    ),
+    "ListMemoryFiles": lambda stubs: stubs.memory.ListMemoryFiles(memory.ListMemoryFilesRequest(owner=OWNER)),
+    "DeleteMemoryFile": lambda stubs: stubs.memory.DeleteMemoryFile(
+        memory.DeleteMemoryFileRequest(owner=OWNER, name="MEMORY.md")
+    ),
+    "ListMemoryFileVersions": lambda stubs: stubs.memory.ListMemoryFileVersions(
+        memory.ListMemoryFileVersionsRequest(owner=OWNER, name="MEMORY.md")
+    ),
+    "AddMemoryEntries": lambda stubs: stubs.memory.AddMemoryEntries(
+        memory.AddMemoryEntriesRequest(owner=OWNER, entries=["- one"])
+    ),
+    "AppendDailyLog": lambda stubs: stubs.memory.AppendDailyLog(memory.AppendDailyLogRequest(owner=OWNER, text="one")),
+    "RenderMemoryContext": lambda stubs: stubs.memory.RenderMemoryContext(memory.RenderMemoryContextRequest(agent="a")),
 }
 
 

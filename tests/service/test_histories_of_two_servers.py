@@ -221,7 +221,7 @@ async def test_some_order_explains_all_answers_when_a_server_is_killed(
     """In the middle, the first server ends as in a crash: what it had not answered happened or not, and nothing of it
     is half done. Its clients go on at the other one, and repeat what can be repeated."""
     family = Family(agent, seed=3)
-    with adapter.data(tmp_path) as url:
+    with adapter.emptied(tmp_path) as url:
         arguments = ("--store", f"default={url}", "--tokenizer", "estimate")
         mortal, other = start_server(*arguments), start_server(*arguments)
         async with AsyncExitStack() as opened:

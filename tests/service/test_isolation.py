@@ -14,7 +14,9 @@ from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import message_pb2 as pb
 from memoryd.v1 import session_pb2 as session
-from tests.service.wire import Stubs, calls, refused, results, seqs, text
+from tests.service import memory_calls as files
+from tests.service import run_calls
+from tests.service.wire import Stubs, calls, new_key, refused, results, seqs, text
 
 ALIKE: Final = [
     "cafe",
@@ -290,6 +292,56 @@ class TestUsers:
             assert stubs.histories.EraseUser(request) == history.EraseUserResponse()
         found = stubs.histories.ListSessions(history.ListSessionsRequest(agent=agent, page_size=1_000)).sessions
         assert len(found) == len(names)
+
+
+class TestMemory:
+    def test_of_each_owner_is_its_own(self, stubs: Stubs, agent: str) -> None:
+        """Of both tiers: read, listed, rendered, deleted and erased one by one."""
+        names = [f"{agent} {name}" for name in ALIKE if len(name.encode()) < 100]
+        for name in names:
+            files.put(stubs, files.user(name), f"of {name!a}".encode())
+            files.put(stubs, files.project(name), f"project {name!a}".encode(), "2026-01-02.md")
+        deleted, erased = names[::8], names[4::8]
+        for name in deleted:
+            assert files.delete(stubs, files.user(name))
+        for name in erased:
+            erasure = stubs.histories.EraseUser(history.EraseUserRequest(user_id=name))
+            assert erasure.erased_memory_file_count == 1
+        gone = {*deleted, *erased}
+        for name in names:
+            assert files.content_of(stubs, files.project(name), "2026-01-02.md") == f"project {name!a}".encode()
+            assert files.listed(stubs, files.user(name)) == ([] if name in gone else [files.INDEX])
+            block = files.render(stubs, files.Source(stored=name), files.Source(stored=name)).block
+            assert (f"of {name!a}\n" in block) == (name not in gone)
+
+
+class TestRuns:
+    def test_keep_their_steps_and_messages_apart(self, stubs: Stubs, agent: str) -> None:
+        """All of one session, with one step each that says the run's name."""
+        session_ = new_key(agent)
+        runs = [run_calls.run_of(session_, name) for name in ALIKE]
+        for run in runs:
+            fence = run_calls.create(stubs, run, metadata=run.run_id).fence
+            run_calls.step(stubs, run, fence, 1, run.run_id.encode(), text(run.run_id), status=run_calls.COMPLETED)
+        assert [run.metadata for run in run_calls.runs(stubs, agent)] == ALIKE[::-1]
+        assert [message.run_id for message in stubs.messages(session_)] == ALIKE
+        for run in runs[::3]:
+            assert run_calls.delete(stubs, run)
+        for run in runs:
+            if run in runs[::3]:
+                assert refused(partial(run_calls.get, stubs, run)).reason == "RUN_NOT_FOUND"
+            else:
+                assert run_calls.get(stubs, run).metadata == run.run_id
+                assert [step.payload for step in run_calls.steps(stubs, run)] == [run.run_id.encode()]
+
+    def test_of_agents_are_claimed_by_their_own(self, stubs: Stubs, agent: str) -> None:
+        names = [f"{agent} {name}" for name in ALIKE if len(name.encode()) < 100]
+        for name in names[::2]:
+            run_calls.create(stubs, run_calls.run_of(key(name, "s")), queued=True)
+        for name in names:
+            claimed = run_calls.claim(stubs, name)
+            assert claimed.HasField("run") == (name in names[::2])
+            assert not claimed.HasField("run") or claimed.run.key.session.agent == name
 
 
 class TestFilters:

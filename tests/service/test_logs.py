@@ -18,6 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 from memoryd.v1 import (
     agent_service_pb2,
     history_service_pb2,
+    memory_context_service_pb2,
+    run_service_pb2,
     store_service_pb2,
     summary_service_pb2,
     window_service_pb2,
@@ -27,10 +29,12 @@ from memoryd_server import logs
 from memoryd_server.engine.errors import field_invalid
 from memoryd_server.stores.base import StoreUnavailable
 from tests.conftest import StartServer
+from tests.process_logging import logging_put_back
 from tests.servers import ServerProcess
+from tests.service import run_calls as runs
 from tests.service.in_process import HookedStore, serving, until
 from tests.service.test_metrics import read, url_of
-from tests.service.wire import new_key, text
+from tests.service.wire import Stubs, new_key, refused, text
 
 MARKER: Final = "canary4711"
 """Planted in every field of every request."""
@@ -52,15 +56,21 @@ SERVICES: Final[Sequence[ServiceDescriptor]] = [
         agent_service_pb2,
         store_service_pb2,
         summary_service_pb2,
+        memory_context_service_pb2,
+        run_service_pb2,
     )
     for descriptor in module.DESCRIPTOR.services_by_name.values()
 ]
 
 METHODS: Final = sorted(
     (method for service in SERVICES for method in service.methods),
-    key=lambda method: (method.name.startswith(("Clear", "Erase")), method.name.startswith(("Redact", "Rewind"))),
+    key=lambda method: (
+        method.name.startswith(("Clear", "Erase", "Delete")),
+        method.name.startswith(("Redact", "Rewind")),
+        not method.name.startswith(("Put", "Append", "Create")),
+    ),
 )
-"""Those last that take away what others read."""
+"""Those first that write what others read, and those last that take it away."""
 
 
 def fill(message: Message, unwanted: frozenset[str], depth: int = 0) -> None:
@@ -119,7 +129,22 @@ def request_of(method: MethodDescriptor, unwanted: frozenset[str]) -> Message:
     fill(request, unwanted)
     if isinstance(request, history_service_pb2.AppendMessagesRequest):
         give_each_part_its_message(request)
+    elif unwanted and method.containing_service.name == "MemoryContextService":
+        make_valid(request)
     return request
+
+
+def make_valid(request: Any) -> None:
+    """Puts values where a marker will not do, into a request about memory."""
+    for field, value in {
+        "name": "MEMORY.md",
+        "date": "2026-01-02",
+        "time_zone": "",
+        "create_only": False,
+        "budget": 0,
+    }.items():
+        if field in request.DESCRIPTOR.fields_by_name:
+            setattr(request, field, value)
 
 
 def give_each_part_its_message(request: history_service_pb2.AppendMessagesRequest) -> None:
@@ -182,11 +207,49 @@ def test_nothing_that_a_caller_sent_is_told(start_server: StartServer) -> None:
     done = {name for name, ended in statuses.items() if "OK" in ended}
     assert done >= {"AppendMessages", "GetMessage", "ListMessages", "LoadWindow", "WatchMessages"}
     assert done >= {"UpdateSession", "UpdateAgent", "RedactMessage", "RewindSession", "ClearHistory", "EraseUser"}
+    assert done >= {method.name for method in METHODS if method.containing_service.name == "MemoryContextService"}
+    assert done >= {"CreateRun", "GetRun", "ListRuns", "ListRunSteps", "ClaimRun"}
     assert MARKER not in server.log_text()
     assert MARKER not in metrics.text
     told = {line["method"].rpartition("/")[2] for line in lines(server) if line["event"] == "call"}
     assert told == {method.name for method in METHODS}
     assert "traceback" not in server.log_text().lower()
+
+
+def test_nothing_of_a_run_is_told(start_server: StartServer, agent: str) -> None:
+    """Nor of what is refused, with texts that quote it, and of what background work ends."""
+    server = start_server(
+        *("--store", "default=memory://", "--tokenizer", "estimate", "--metrics-listen", "127.0.0.1:0"),
+        *("--log-level", "debug", "--log-format", "json"),
+    )
+    url = url_of(server)
+    run = runs.run_of(new_key(agent), MARKER)
+    said = [text(MARKER, id=MARKER, metadata=MARKER)]
+    with Stubs(server.address) as stubs:
+        fence = runs.create(stubs, run, metadata=MARKER, holder=MARKER).fence
+        runs.step(stubs, run, fence, 1, MARKER.encode(), *said, content_type=MARKER)
+        for refusal in (
+            refused(lambda: runs.create(stubs, run, metadata="other")),
+            refused(lambda: runs.claim(stubs, run, request_id=MARKER)),
+            refused(lambda: runs.step(stubs, run, fence, 1, b"other")),
+            refused(lambda: runs.delete(stubs, run)),
+        ):
+            assert MARKER in refusal.text
+        runs.step(stubs, run, fence, 2, status=runs.AWAITING_APPROVAL, status_reason=MARKER)
+        etag = runs.get(stubs, run).etag
+        runs.update(stubs, run_service_pb2.Run(key=run, metadata=f"{MARKER}!", etag=etag))
+        fence = runs.claim(stubs, run, holder=MARKER, request_id=MARKER).fence
+        runs.release(stubs, run, fence, status_reason=MARKER)
+        fence = runs.claim(stubs, agent, holder=MARKER).fence
+        runs.step(stubs, run, fence, 3, MARKER.encode(), status=runs.FAILED, status_reason=MARKER)
+        assert MARKER in str(runs.runs(stubs, agent))
+        assert runs.delete(stubs, run)
+    metrics = read(url)
+    assert server.stop() == 0
+    assert [line["method"] for line in lines(server) if line["event"] == "call"]
+    for told in (server.log_text(), metrics.text):
+        assert MARKER not in told
+        assert fence not in told
 
 
 def test_each_line_of_a_call_tells_whose_it_is(start_server: StartServer, agent: str) -> None:
@@ -286,15 +349,8 @@ class TestAnErrorsTraceback:
 
 @pytest.fixture
 def logging_as_a_server_does() -> Iterator[None]:
-    """`logs.set_up` is for a process: puts back what it found."""
-    loggers = [logging.getLogger(name) for name in ("", "alembic", *logs.OURS)]
-    levels = [logger.level for logger in loggers]
-    handlers = loggers[0].handlers[:]
-    yield
-    structlog.reset_defaults()
-    loggers[0].handlers[:] = handlers
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+    with logging_put_back():
+        yield
 
 
 @pytest.mark.usefixtures("logging_as_a_server_does")

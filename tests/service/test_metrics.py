@@ -11,14 +11,17 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
 from memoryd.v1 import policy_pb2 as policies
 from memoryd_server.app import METHODS
@@ -44,6 +47,7 @@ from memoryd_server.stores.measured import OPERATIONS, measure
 from memoryd_server.stores.memory import InMemoryStore
 from tests.conftest import StartServer
 from tests.servers import MEMORYD, START_SECONDS, ServerProcess, memoryd_environment
+from tests.service import run_calls
 from tests.service.in_process import HookedStore
 from tests.service.summarized import set_policy
 from tests.service.wire import Stubs, calls, new_key, refused, results, text
@@ -467,19 +471,51 @@ class TestAStore:
         assert exposed(metrics).value("memoryd_sweep_last_success_timestamp_seconds", store="default") == 0
 
         instruments.swept(Deleted(messages=10, lookups=3))
-        instruments.swept(Deleted(messages=1, sessions=2))
+        instruments.swept(Deleted(messages=1, sessions=2, runs=3, steps=40))
         instruments.expired(4)
+        instruments.abandoned(5)
         instruments.sweep_failed()
         for change in (1, 1, -1):
             instruments.watchers(change)
 
         scrape = exposed(metrics)
-        for kind, count in {"messages": 11, "lookups": 3, "sessions": 2, "events": 0}.items():
+        for kind, count in {"messages": 11, "lookups": 3, "sessions": 2, "events": 0, "runs": 3, "steps": 40}.items():
             assert scrape.value("memoryd_sweep_deleted_rows_total", store="default", kind=kind) == count
         assert scrape.value("memoryd_expired_sessions_total", store="default") == 4
+        assert scrape.value("memoryd_abandoned_runs_total", store="default") == 5
         assert scrape.value("memoryd_sweep_failures_total", store="default") == 1
         assert scrape.value("memoryd_sweep_last_success_timestamp_seconds", store="default") > 0
         assert scrape.value("memoryd_watchers", store="default") == 1
+
+
+def test_runs_that_a_server_deletes_are_counted_with_their_steps(
+    start_server: StartServer, tmp_path: Path, agent: str
+) -> None:
+    """By the agent's retention, and never one that goes on. A server looks for them soon after its start."""
+    of_both = ("--data-dir", str(tmp_path), "--tokenizer", "estimate")
+    first = start_server(*of_both)
+    ended, going = (run_calls.run_of(new_key(agent), id_) for id_ in ("ended", "going"))
+    with Stubs(first.address) as stubs:
+        settings = agents.Agent(agent=agent, run_retention=Duration(nanos=1_000))
+        stubs.agents.UpdateAgent(agents.UpdateAgentRequest(agent=settings))
+        run_calls.step(stubs, going, run_calls.create(stubs, going).fence, 1)
+        fence = run_calls.create(stubs, ended).fence
+        run_calls.step(stubs, ended, fence, 1, b"one", text("stays"))
+        run_calls.step(stubs, ended, fence, 2, b"two", status=run_calls.COMPLETED)
+    assert first.stop() == 0
+
+    second = start_server(*of_both, "--metrics-listen", "127.0.0.1:0")
+    url = url_of(second)
+
+    def swept(kind: str) -> float:
+        return read(url).value("memoryd_sweep_deleted_rows_total", store="default", kind=kind)
+
+    wait_until(lambda: swept("runs") > 0)
+    assert (swept("runs"), swept("steps")) == (1, 2)
+    with Stubs(second.address) as stubs:
+        assert refused(lambda: run_calls.get(stubs, ended)).reason == "RUN_NOT_FOUND"
+        assert [run.key for run in run_calls.runs(stubs, agent)] == [going]
+        assert len(run_calls.steps(stubs, going)) == len(stubs.messages(ended.session)) == 1
 
 
 def change_of(session: str) -> Change:

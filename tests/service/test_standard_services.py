@@ -26,6 +26,8 @@ NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES: Final = (
     "memoryd.v1.AgentService",
     "memoryd.v1.HistoryService",
+    "memoryd.v1.MemoryContextService",
+    "memoryd.v1.RunService",
     "memoryd.v1.StoreService",
     "memoryd.v1.SummaryService",
     "memoryd.v1.WindowService",

@@ -30,6 +30,8 @@ def two_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
         "scratch=memory://",
         "--default-store",
         "main",
+        "--tokenizer",
+        "estimate",
         log=directory / "server.log",
     )
     yield process

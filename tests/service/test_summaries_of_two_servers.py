@@ -52,7 +52,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     directory = tmp_path_factory.mktemp("summaries")
     with ExitStack() as running:
         endpoint = running.enter_context(Endpoint())
-        url = running.enter_context(request.param.data(directory))
+        url = running.enter_context(request.param.emptied(directory))
         flags = ("--store", f"default={url}", "--tokenizer", "estimate")
         servers = []
         for number in (1, 2):

@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -22,6 +23,8 @@ from google.protobuf.message import Message
 
 from memoryd.v1 import agent_service_pb2 as agents
 from memoryd.v1 import history_service_pb2 as history
+from memoryd.v1 import memory_context_service_pb2 as memory
+from memoryd.v1 import run_service_pb2 as runs
 from memoryd.v1 import session_pb2 as session
 from memoryd.v1 import store_service_pb2 as stores
 from memoryd.v1 import summary_service_pb2 as summaries
@@ -30,10 +33,14 @@ from memoryd_server.app import METHODS
 from memoryd_server.credentials import token_editing
 from tests.adapters import EACH_ATOMIC_ADAPTER
 from tests.servers import ServerProcess
+from tests.service import memory_calls as files
+from tests.service import run_calls
 from tests.service.wire import Stubs, calls, refusal_of, refused, seqs, text
 
 MARKER: Final = "only-the-owner-knows"
 """In all that the owner stores."""
+
+DAY: Final = "2026-01-02"
 
 STREAM_SECONDS: Final = 2
 """How long a stream without an end is listened to: longer than a server takes to look for news."""
@@ -54,8 +61,8 @@ def tenants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     path = directory / "tokens.toml"
     owner, stranger = (token_editing.create(path, tenant, "")[0] for tenant in ("owner", "stranger"))
     with ExitStack() as running:
-        url = running.enter_context(request.param.data(directory))
-        flags = ("--store", f"default={url}", "--tokens-file", str(path))
+        url = running.enter_context(request.param.emptied(directory))
+        flags = ("--store", f"default={url}", "--tokenizer", "estimate", "--tokens-file", str(path))
         server = ServerProcess(*flags, log=directory / "server.log")
         running.callback(server.close)
         yield Tenants(
@@ -73,10 +80,15 @@ class Names:
     user_id: str
     message_id: str
     request_id: str
+    run_id: str
 
     @property
     def key(self) -> session.SessionKey:
         return session.SessionKey(agent=self.agent, session_id=self.session_id)
+
+    @property
+    def run(self) -> runs.RunKey:
+        return run_calls.run_of(self.key, self.run_id)
 
     @property
     def other(self) -> session.SessionKey:
@@ -90,7 +102,7 @@ _numbers = itertools.count(1)
 def new_names() -> Names:
     """Names that nobody uses; all of one length, so that answers that quote them have one too."""
     number = f"{next(_numbers):06}"
-    return Names(*(f"{kind}{number}" for kind in ("agent", "session", "user", "message", "request")))
+    return Names(*(f"{kind}{number}" for kind in ("agent", "session", "user", "message", "request", "run")))
 
 
 def owned(owner: Stubs, names: Names) -> Names:
@@ -101,9 +113,16 @@ def owned(owner: Stubs, names: Names) -> Names:
     settings = agents.Agent(agent=names.agent)
     settings.policy.window.limit = 7
     settings.policy.summary.summarizer = "client"
+    settings.load_memory = True
     owner.agents.UpdateAgent(agents.UpdateAgentRequest(agent=settings))
     owner.commit(owner.lease(names.key), MARKER)
     owner.append(names.key, *(text(f"{MARKER} {n}") for n in range(8, 10)))
+    fence = run_calls.create(owner, names.run, metadata=MARKER, holder=MARKER).fence
+    run_calls.step(owner, names.run, fence, 1, MARKER.encode(), content_type=MARKER)
+    run_calls.create(owner, run_calls.run_of(names.key, "queued"), metadata=MARKER, queued=True)
+    for of in (files.user(names.user_id), files.project(names.user_id)):
+        files.add(owner, of, f"- {MARKER}", author=MARKER, request_id=names.request_id)
+        files.log(owner, of, MARKER, date=DAY, request_id=names.request_id)
     return names
 
 
@@ -114,6 +133,15 @@ def names(tenants: Tenants) -> Names:
 
 
 Call = Callable[[Stubs, Names], Any]
+
+FENCE: Final = "0" * 16 + "-" + "0" * 32
+"""As one looks; nobody's."""
+
+
+def claim_any_or_named(stubs: Stubs, names: Names) -> runs.ClaimRunResponse:
+    claimed = run_calls.claim(stubs, names.agent)
+    return claimed if claimed.HasField("run") else run_calls.claim(stubs, names.run)
+
 
 CASES: Final[dict[str, Call]] = {
     "HistoryService/AppendMessages": lambda stubs, names: stubs.histories.AppendMessages(
@@ -200,9 +228,52 @@ CASES: Final[dict[str, Call]] = {
     "SummaryService/AbandonSummaryTask": lambda stubs, names: stubs.summaries.AbandonSummaryTask(
         summaries.AbandonSummaryTaskRequest(session=names.key, task_token="any")
     ),
+    "MemoryContextService/RenderMemoryContext": lambda stubs, names: [
+        files.render(stubs, files.Source(stored=names.user_id), files.Source(stored=names.user_id), agent=agent)
+        for agent in ("", names.agent)
+    ],
+    "MemoryContextService/GetMemoryFile": lambda stubs, names: files.get(stubs, files.user(names.user_id)),
+    "MemoryContextService/PutMemoryFile": lambda stubs, names: files.put(
+        stubs, files.user(names.user_id), b"mine", request_id=names.request_id
+    ),
+    "MemoryContextService/ListMemoryFiles": lambda stubs, names: [
+        file for page in files.pages(stubs, files.project(names.user_id)) for file in page
+    ],
+    "MemoryContextService/DeleteMemoryFile": lambda stubs, names: stubs.memory.DeleteMemoryFile(
+        memory.DeleteMemoryFileRequest(owner=files.user(names.user_id), name=files.INDEX)
+    ),
+    "MemoryContextService/ListMemoryFileVersions": lambda stubs, names: files.versions(
+        stubs, files.user(names.user_id)
+    ),
+    "MemoryContextService/AddMemoryEntries": lambda stubs, names: files.add(
+        stubs, files.user(names.user_id), "- mine", request_id=names.request_id
+    ),
+    "MemoryContextService/AppendDailyLog": lambda stubs, names: files.log(
+        stubs, files.project(names.user_id), "mine", date=DAY, request_id=names.request_id
+    ),
+    "RunService/CreateRun": lambda stubs, names: run_calls.create(stubs, names.run, queued=True),
+    "RunService/GetRun": lambda stubs, names: run_calls.get(stubs, names.run),
+    "RunService/ListRuns": lambda stubs, names: [
+        *run_calls.runs(stubs, names.agent),
+        *run_calls.runs(stubs, names.key, run_calls.RUNNING, run_calls.INTERRUPTED),
+    ],
+    "RunService/CommitRunStep": lambda stubs, names: run_calls.step(
+        stubs, names.run, FENCE, 1, b"mine", status=run_calls.COMPLETED
+    ),
+    "RunService/ListRunSteps": lambda stubs, names: run_calls.steps(stubs, names.run),
+    "RunService/UpdateRun": lambda stubs, names: run_calls.update(
+        stubs, runs.Run(key=names.run, status=run_calls.CANCELLED), fence=FENCE
+    ),
+    "RunService/ClaimRun": claim_any_or_named,
+    "RunService/RenewRunLease": lambda stubs, names: run_calls.renew(stubs, names.run, FENCE),
+    "RunService/ReleaseRun": lambda stubs, names: run_calls.release(stubs, names.run, FENCE),
+    "RunService/DeleteRun": lambda stubs, names: stubs.runs.DeleteRun(runs.DeleteRunRequest(run=names.run)),
     "StoreService/GetStore": lambda stubs, names: stubs.stores.GetStore(stores.GetStoreRequest()),
     "StoreService/ListStores": lambda stubs, names: stubs.stores.ListStores(stores.ListStoresRequest()),
 }
+
+
+ENDLESS: Final = {"HistoryService/WatchMessages"}
 
 
 def listened(stream: Any) -> list[Any]:
@@ -230,6 +301,13 @@ def answer(stubs: Stubs, call: Call, names: Names) -> str:
     return text_
 
 
+def answers(stubs: Stubs, method: str, *names: Names) -> list[str]:
+    """What a call is told with each of some names. Streams without an end are listened to at the same time."""
+    call = CASES[method]
+    with ThreadPoolExecutor(len(names) if method in ENDLESS else 1) as threads:
+        return [*threads.map(lambda each: answer(stubs, call, each), names)]
+
+
 def plain(told: Any) -> Any:
     if isinstance(told, list):
         return [plain(each) for each in told]
@@ -243,7 +321,7 @@ def without_moment(value: Any) -> Any:
         return [without_moment(each) for each in value]
     if not isinstance(value, dict):
         return value
-    moment = re.compile(r"(etag|resumeToken|.*Time|.*Digest)\Z")
+    moment = re.compile(r"(etag|fence|resumeToken|.*Time|.*Digest)\Z")
     return {name: without_moment(each) for name, each in value.items() if not moment.match(name)}
 
 
@@ -258,6 +336,13 @@ READS: Final = (
     "AgentService/ListAgents",
     "SummaryService/GetSummary",
     "SummaryService/ListSummaries",
+    "MemoryContextService/RenderMemoryContext",
+    "MemoryContextService/GetMemoryFile",
+    "MemoryContextService/ListMemoryFiles",
+    "MemoryContextService/ListMemoryFileVersions",
+    "RunService/GetRun",
+    "RunService/ListRuns",
+    "RunService/ListRunSteps",
 )
 
 
@@ -282,8 +367,8 @@ def test_what_is_anothers_is_as_if_it_did_not_exist(tenants: Tenants, names: Nam
     before = all_of(tenants.owner, names)
     assert any(MARKER.encode() in each for each in before)
 
-    told = answer(tenants.stranger, CASES[method], names)
-    assert told == answer(tenants.stranger, CASES[method], new_names())
+    told, of_nobody = answers(tenants.stranger, method, names, new_names())
+    assert told == of_nobody
 
     assert MARKER not in told
     assert all_of(tenants.owner, names) == before
@@ -296,10 +381,12 @@ def test_what_has_the_same_names_is_each_tenants_own(tenants: Tenants, names: Na
     for each in (names, mine):
         create = history.SessionSettings(user_id=each.user_id)
         tenants.stranger.append(each.key, text("mine", id=each.message_id), create=create)
+        files.add(tenants.stranger, files.user(each.user_id), "- of mine")
+        run_calls.create(tenants.stranger, each.run, queued=True)
     before = all_of(tenants.owner, names)
 
-    told = answer(tenants.stranger, CASES[method], names)
-    assert told == answer(tenants.stranger, CASES[method], mine)
+    told, of_mine = answers(tenants.stranger, method, names, mine)
+    assert told == of_mine
 
     assert MARKER not in told
     assert all_of(tenants.owner, names) == before
@@ -353,6 +440,40 @@ class TestTokensOfPlaces:
             tenants,
         )
 
+    def test_of_memory_files(self, tenants: Tenants, names: Names) -> None:
+        owner = files.user(names.user_id)
+        for name in (files.INDEX, f"{DAY}.md"):
+            files.put(tenants.stranger, owner, b"mine", name)
+        self.refused_alike(
+            lambda stubs, token: stubs.memory.ListMemoryFiles(
+                memory.ListMemoryFilesRequest(owner=owner, page_size=1, page_token=token)
+            ),
+            tenants,
+        )
+
+    def test_of_runs(self, tenants: Tenants, names: Names) -> None:
+        for number in range(2):
+            run_calls.create(tenants.stranger, run_calls.run_of(names.key, f"{number}"), queued=True)
+        self.refused_alike(
+            lambda stubs, token: stubs.runs.ListRuns(
+                runs.ListRunsRequest(agent=names.agent, page_size=1, page_token=token)
+            ),
+            tenants,
+        )
+
+    def test_of_steps(self, tenants: Tenants, names: Names) -> None:
+        run = run_calls.run_of(names.key, "of both")
+        for stubs in (tenants.owner, tenants.stranger):
+            fence = run_calls.create(stubs, run).fence
+            for number in (1, 2):
+                run_calls.step(stubs, run, fence, number)
+        self.refused_alike(
+            lambda stubs, token: stubs.runs.ListRunSteps(
+                runs.ListRunStepsRequest(run=run, page_size=1, page_token=token)
+            ),
+            tenants,
+        )
+
     def test_of_watches(self, tenants: Tenants, names: Names) -> None:
         def watch(stubs: Stubs, **fields: Any) -> Any:
             request = history.WatchMessagesRequest(session=names.key, **fields)
@@ -365,8 +486,37 @@ class TestTokensOfPlaces:
         def told(resume_token: str) -> str:
             return answer(tenants.stranger, lambda stubs, _: listened(watch(stubs, resume_token=resume_token)), names)
 
-        assert told(token) == told(token[::-1])
-        assert MARKER not in told(token)
+        with ThreadPoolExecutor(2) as threads:
+            foreign, made_up = threads.map(told, (token, token[::-1]))
+        assert foreign == made_up
+        assert MARKER not in foreign
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["without such a run", "with a run of the same name"])
+def test_anothers_fence_and_etag_are_as_if_they_were_made_up(tenants: Tenants, names: Names, is_there: bool) -> None:
+    """Who came to know them writes nothing with them, and is told nothing by them."""
+    run = run_calls.run_of(names.key, "of the owner")
+    begun = run_calls.create(tenants.owner, run)
+    if is_there:
+        run_calls.create(tenants.stranger, run)
+    before = all_of(tenants.owner, names)
+    for call in (
+        lambda stubs, fence: run_calls.step(stubs, run, fence, 1),
+        lambda stubs, fence: run_calls.renew(stubs, run, fence),
+        lambda stubs, fence: run_calls.release(stubs, run, fence),
+        lambda stubs, fence: run_calls.update(stubs, runs.Run(key=run, metadata="mine"), fence=fence),
+    ):
+        foreign, made_up = (
+            refused(lambda call=call, fence=fence: call(tenants.stranger, fence))  # type: ignore[misc]
+            for fence in (begun.fence, FENCE)
+        )
+        assert (foreign.reason, foreign.text) == (made_up.reason, made_up.text)
+        assert foreign.reason == ("LEASE_LOST" if is_there else "SESSION_NOT_FOUND")
+    changed = runs.Run(key=run, status=run_calls.CANCELLED, etag=begun.run.etag)
+    refusal = refused(lambda: run_calls.update(tenants.stranger, changed))
+    assert refusal.reason == ("ETAG_MISMATCH" if is_there else "SESSION_NOT_FOUND")
+    assert begun.run.etag not in refusal.text
+    assert all_of(tenants.owner, names) == before
 
 
 def test_a_watch_hears_of_its_own_tenant_alone(tenants: Tenants, names: Names) -> None:

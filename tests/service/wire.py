@@ -16,6 +16,8 @@ from google.rpc.status_pb2 import Status
 from memoryd.v1 import (
     agent_service_pb2_grpc,
     history_service_pb2_grpc,
+    memory_context_service_pb2_grpc,
+    run_service_pb2_grpc,
     store_service_pb2_grpc,
     summary_service_pb2_grpc,
     window_service_pb2_grpc,
@@ -45,6 +47,8 @@ class Stubs:
         self.agents = agent_service_pb2_grpc.AgentServiceStub(self.channel)
         self.stores = store_service_pb2_grpc.StoreServiceStub(self.channel)
         self.summaries = summary_service_pb2_grpc.SummaryServiceStub(self.channel)
+        self.memory = memory_context_service_pb2_grpc.MemoryContextServiceStub(self.channel)
+        self.runs = run_service_pb2_grpc.RunServiceStub(self.channel)
 
     def __enter__(self) -> Self:
         return self

@@ -34,8 +34,11 @@ from memoryd_server.stores.records import (
     Record,
     RemovedRange,
     Role,
+    RunState,
+    RunStatus,
     SessionKey,
     StoredMessage,
+    StoredStep,
     StoredSummary,
     SummaryLink,
     Usability,
@@ -145,6 +148,29 @@ def summaries(*numbers: int) -> dict[str, Any]:
     }
 
 
+def run_state(status: RunStatus = RunStatus.RUNNING, **fields: Any) -> RunState:
+    """The state of a run; what is not given makes one that has just begun."""
+    return RunState(**{"status": status, "version": 1, "fence": 1, "steps": 0, "updated": TIME, **fields})
+
+
+def step(run_id: str, number: int, **fields: Any) -> StoredStep:
+    """A step of a run; what is not given makes a small one."""
+    return StoredStep(
+        **{
+            "run_id": run_id,
+            "number": number,
+            "payload": b"step %d" % number,
+            "content_type": "text/plain",
+            "created": TIME + number,
+            "fence": (1 << 40) + number,
+            "status": RunStatus.AWAITING_BUDGET,
+            "first_seq": (1 << 41) + number,
+            "messages": number,
+            **fields,
+        }
+    )
+
+
 def new_incarnation() -> str:
     return secrets.token_hex(16)
 
@@ -188,7 +214,18 @@ def event(number: int, **fields: Any) -> Event:
     )
 
 
-ROWS = ("replaced", "completed", "reopened", "events", "new_summaries", "dropped_summaries", "staging", "lookups")
+ROWS = (
+    "replaced",
+    "completed",
+    "reopened",
+    "events",
+    "new_summaries",
+    "dropped_summaries",
+    "changed_runs",
+    "new_steps",
+    "staging",
+    "lookups",
+)
 """What a change may hold beside the record and new messages."""
 
 

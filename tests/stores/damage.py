@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, SESSIONS, session_id
 from memoryd_server.stores.records import SessionKey
-from memoryd_server.stores.redis.keys import Keys
+from memoryd_server.stores.redis.keys import PARTITIONS, PARTITIONS_OF_A_SERVER, Keys
 from tests.databases import mongodb, redis
 from tests.databases.sql import execute
 
@@ -34,8 +34,9 @@ def damage_record(url: str, key: SessionKey) -> None:
 
 
 def _damage_hash(url: str, key: SessionKey) -> None:
-    name = Keys(redis.prefix_of(url)).session(key).hash
-    damaged = [client.hset(name, "rec", "{") for client, found in redis.keys(url) if found.decode() == name]
+    prefix = redis.prefix_of(url)
+    names = {Keys(prefix, count).session(key).hash for count in (PARTITIONS, PARTITIONS_OF_A_SERVER)}
+    damaged = [client.hset(found, "rec", "{") for client, found in redis.keys(url) if found.decode() in names]
     assert damaged == [0], "the record was there"
 
 

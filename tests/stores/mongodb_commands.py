@@ -15,7 +15,9 @@ from memoryd_server.stores.mongodb.layout import (
     HISTORY,
     INDEXES,
     LEFTOVERS,
+    RUNS,
     SESSIONS,
+    STEPS,
     SUMMARIES,
 )
 
@@ -30,10 +32,14 @@ _PASSED_OVER: Final = {
     LEFTOVERS: {"kind"},
     # Of a user's sessions, which are few.
     SESSIONS: {"agent"},
+    # Of a session's runs, which lists of one status may pass over.
+    RUNS: {"status"},
+    # Of a run's steps: only what came late of a run that had its id before is older.
+    STEPS: {"written"},
 }
 """Fields that may stand in a filter behind what an index leads to, by collection."""
 
-_SHARDED_BY_HOME: Final = frozenset({HISTORY, EVENTS, SUMMARIES})
+_SHARDED_BY_HOME: Final = frozenset({HISTORY, EVENTS, SUMMARIES, RUNS, STEPS})
 
 
 @dataclass

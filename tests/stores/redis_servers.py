@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 from redis import Redis as Client
 
+from memoryd_server.stores.redis.keys import PARTITIONS_OF_A_SERVER, Keys
 from memoryd_server.stores.redis.store import RedisStore
 from memoryd_server.stores.registry import create_store
+from tests.databases.redis import prefix_of
 
 
 def with_options(url: str, **options: object) -> str:
@@ -59,6 +61,11 @@ def info_of(client: Client, section: str) -> dict[str, Any]:
 def calls_of(client: Client) -> dict[str, int]:
     """How often each command was called on a server, by scripts too."""
     return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in info_of(client, "commandstats").items()}
+
+
+def keys_of(url: str) -> Keys:
+    """The names of keys of a database that began on a server that is none of a cluster."""
+    return Keys(prefix_of(url), PARTITIONS_OF_A_SERVER)
 
 
 def members_of(client: Client, key: str) -> list[bytes]:

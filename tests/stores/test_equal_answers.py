@@ -487,7 +487,11 @@ def _keep(records: dict[SessionKey, Record], change: Change) -> None:
 
 
 def _due_at(record: Record, due: Due) -> int:
-    at = record.purge_at if due is Due.PURGE else record.expiry_listed_at
+    at = {
+        Due.PURGE: record.purge_at,
+        Due.ABANDONMENT: record.abandon_at,
+        Due.EXPIRY: record.expiry_listed_at,
+    }[due]
     return NEVER if at is None else at
 
 

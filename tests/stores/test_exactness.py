@@ -25,6 +25,9 @@ from memoryd_server.stores.records import (
     RemovedRange,
     Retention,
     Role,
+    RunLink,
+    RunState,
+    RunStatus,
     SessionKey,
     StoredMessage,
     StoredSummary,
@@ -219,6 +222,7 @@ async def test_every_field_of_a_record_comes_back(session: Session, store: Store
         folding=Folding(
             "lease", 47, 48, "openai", 49, 50, 51, 52, 53, Covered(55, 56, 57, 58, 59), 60, 61, 62, "timeout", 63
         ),
+        runs=(RunLink("run", RunState(RunStatus.AWAITING_BUDGET, 64, 65, 66, 67, 68, 69, 70)),),
     )
     defaults = {field for field in Record.__struct_fields__ if getattr(record, field) == getattr(_PLAIN, field)}
     assert defaults == {"version"}, "the test gives every field a value of its own"

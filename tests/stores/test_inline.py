@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from memoryd_server.stores.base import Tail
-from memoryd_server.stores.records import SessionKey
+from memoryd_server.stores.base import Store, Tail
+from memoryd_server.stores.records import FileKey, FileOwner, FileVersion, SessionKey, StoredFile, Tier
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.inline import (
     LITTLE_BYTES,
+    LITTLE_FILES,
     LITTLE_MESSAGES,
     LITTLE_TOKENS,
     LONG_SECONDS,
@@ -109,13 +110,16 @@ def test_what_is_little_is_told_by_its_bounds(tail: Tail | None, little: bool) -
 def threads_that_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that load, in order."""
     names: list[str] = []
-    load = Reader.load
 
-    def recorded(self: Reader, *arguments: object, **options: object) -> object:
-        names.append(threading.current_thread().name)
-        return load(self, *arguments, **options)  # type: ignore[arg-type]
+    def record(read: Callable[..., object]) -> Callable[..., object]:
+        def recorded(*arguments: object, **options: object) -> object:
+            names.append(threading.current_thread().name)
+            return read(*arguments, **options)
 
-    monkeypatch.setattr(Reader, "load", recorded)
+        return recorded
+
+    for name in ("load", "load_files"):
+        monkeypatch.setattr(Reader, name, record(getattr(Reader, name)))
     return names
 
 
@@ -165,3 +169,49 @@ async def test_a_long_tail_is_read_on_a_thread(tmp_path: Path, threads_that_read
         assert all(name.startswith("memoryd-sqlite-reader") for name in threads_that_read)
     finally:
         await store.close()
+
+
+async def test_a_claim_s_read_is_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
+    await store.open()
+    try:
+        monkeypatch.setattr(Reader, "run", None)
+        assert await store.load_claimable("tenant", "agent", 1, 4) == []
+    finally:
+        await store.close()
+
+
+class TestFiles:
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = create_store("default", "sqlite", f"sqlite:///{tmp_path / 'memoryd.db'}")
+        await store.open()
+        yield store
+        await store.close()
+
+    async def saved(self, store: Store, size: int) -> StoredFile:
+        key = FileKey(FileOwner("tenant", Tier.USER, "user"), f"{size}.md")
+        file = StoredFile(key, "1" * 32, FileVersion(1, "2" * 64, size, "", 1), b"a" * size)
+        assert await store.save_file(file, None)
+        return file
+
+    async def test_little_ones_are_read_on_the_event_loop(
+        self, store: Store, threads_that_read: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are on the path of the rendering of memory."""
+        files = [await self.saved(store, size) for size in (LITTLE_BYTES // 2 - 1, LITTLE_BYTES // 2)]
+        monkeypatch.setattr(Reader, "run", None)
+        assert await store.load_files([file.key for file in files]) == files
+        assert threads_that_read == [threading.main_thread().name]
+
+    async def test_large_ones_are_read_on_a_thread(self, store: Store, threads_that_read: list[str]) -> None:
+        """The event loop does no work above about a millisecond: it looks at their sizes alone."""
+        files = [await self.saved(store, size) for size in (LITTLE_BYTES // 2, LITTLE_BYTES // 2 + 1)]
+        for_sizes = threading.main_thread().name
+        assert await store.load_files([file.key for file in files]) == files
+        assert threads_that_read == [for_sizes]
+
+    async def test_many_are_read_on_a_thread(self, store: Store, threads_that_read: list[str]) -> None:
+        files = [await self.saved(store, size) for size in range(LITTLE_FILES + 1)]
+        assert await store.load_files([file.key for file in files]) == files
+        assert threads_that_read == []

@@ -14,13 +14,14 @@ from memoryd_server.stores.records import (
     Oversize,
     Policy,
     RemovedRange,
+    RunLink,
     SessionKey,
     WindowMode,
     WindowOptions,
     replace,
 )
 from tests.adapters import EACH_SHARED_ADAPTER
-from tests.stores.builders import TIME, Session, change_of, due_sessions, listed, message, new_incarnation
+from tests.stores.builders import TIME, Session, change_of, due_sessions, listed, message, new_incarnation, run_state
 from tests.stores.conftest import NewSession
 from tests.stores.damage import damage_record
 
@@ -106,6 +107,8 @@ def times(due: Due, at: int) -> dict[str, Any]:
     """The fields of a record that make a session due at the given time."""
     if due is Due.PURGE:
         return {"removed": (RemovedRange(1, 1, at),)}
+    if due is Due.ABANDONMENT:
+        return {"runs": (RunLink("run", run_state(updated=at)),)}
     return {"activity": at - 100, "appended": at - 100, "ttl": 100}
 
 
@@ -167,7 +170,7 @@ class TestListDue:
         assert await due_sessions(store, due, 701) == [session.key]
         await session.commit(**times(due, 600))
         assert await due_sessions(store, due, 601) == [session.key]
-        await session.commit(removed=(), ttl=0)
+        await session.commit(removed=(), ttl=0, runs=())
         assert await due_sessions(store, due) == []
 
     async def test_a_change_of_something_else_leaves_it_in_its_place(

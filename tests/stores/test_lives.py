@@ -12,6 +12,7 @@ from memoryd_server.stores.records import (
     LookupKind,
     Record,
     RemovedRange,
+    RunLink,
     SessionKey,
     StoredMessage,
     Usability,
@@ -37,6 +38,7 @@ from tests.stores.builders import (
     orphan,
     rebirth,
     result,
+    run_state,
     seqs,
 )
 from tests.stores.conftest import NewSession, OpenStore
@@ -82,6 +84,8 @@ class TestDeath:
 
     @pytest.mark.parametrize("due", Due)
     async def test_leaves_nothing_due(self, living: Session, store: Store, due: Due) -> None:
+        if due is Due.ABANDONMENT:
+            await living.commit(runs=(RunLink("run", run_state()),))
         assert await due_sessions(store, due) == [living.key]
         await living.die()
         assert await due_sessions(store, due) == []

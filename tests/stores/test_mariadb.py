@@ -20,12 +20,14 @@ from memoryd_server.stores.base import (
     Committed,
     Due,
     Known,
+    RunChange,
+    RunQuery,
     SessionQuery,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import Folding, SessionKey, Usability
+from memoryd_server.stores.records import Folding, RunHead, RunLink, RunStatus, SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql.mariadb import MariaDBStore
 from memoryd_server.stores.sql.mariadb_connection import MariaDBConnection
@@ -36,6 +38,7 @@ from tests.databases.shared import new_database
 from tests.databases.sql import execute
 from tests.stores.builders import (
     BOTH,
+    TIME,
     USABLE,
     Session,
     birth,
@@ -45,6 +48,8 @@ from tests.stores.builders import (
     lookup,
     message,
     orphan,
+    run_state,
+    step,
     summaries,
     summary,
 )
@@ -217,6 +222,26 @@ class TestCost:
             after = (await store.list_sessions(query)).after
         assert max(costs) <= 25
 
+    async def test_of_lists_of_runs_does_not_grow_with_the_agent_s_runs(self, store: MariaDBStore) -> None:
+        costs: list[int] = []
+        for agent, count in (("few", 20), ("many", 400)):
+            for number in range(0, count, 20):
+                key = SessionKey(KEY.tenant, agent, f"{number}")
+                run = partial(run_state, RunStatus.COMPLETED, ended=TIME) if number % 40 else run_state
+                begun = [RunChange(f"{each}", run(), RunHead(TIME + each)) for each in range(number, number + 20)]
+                await give_birth(store, birth(key, changed_runs=begun))
+            running = frozenset({RunStatus.RUNNING})
+            reads = (
+                partial(store.list_runs, RunQuery(KEY.tenant, agent, None, frozenset(), 10)),
+                partial(store.list_runs, RunQuery(KEY.tenant, agent, None, running, 10)),
+                partial(store.list_runs, RunQuery(KEY.tenant, agent, "0", frozenset(), 10)),
+                partial(store.list_claimable, KEY.tenant, agent, TIME, 10),
+                partial(store.load_claimable, KEY.tenant, agent, TIME, 4),
+                partial(store.list_ended_runs, KEY.tenant, agent, TIME + 1, 10),
+            )
+            costs += [await self.rows_read(store, lambda _, read=read: read()) for read in reads]  # type: ignore[misc]
+        assert max(costs) <= 30
+
     async def test_of_a_page_of_due_sessions_does_not_grow_with_those_before_it(self, store: MariaDBStore) -> None:
         keys = [KEY._replace(session_id=f"{number}") for number in range(200)]
         await give_birth(store, *(birth(key, ttl=1, activity=number) for number, key in enumerate(keys)))
@@ -226,6 +251,28 @@ class TestCost:
             costs.append(await self.rows_read(store, lambda _, due=due: due()))  # type: ignore[misc]
             after = (await due()).after
         assert max(costs) <= 25
+
+    async def test_of_a_step_does_not_grow_with_the_runs_and_their_steps(self, store: MariaDBStore) -> None:
+        costs = []
+        for count in (2, 200):
+            session = Session(store, KEY._replace(session_id=f"{count}"))
+            state = run_state(until=TIME)
+            await session.commit(
+                changed_runs=[RunChange(f"{each}", state, RunHead(TIME)) for each in range(count)],
+                new_steps=[step("1", number) for number in range(1, count)],
+                runs=(RunLink("1", state),),
+            )
+            await session.commit()
+            next_state = run_state(version=2, until=TIME + 9, updated=TIME + 8)
+            commit_step = partial(
+                session.commit,
+                *(message(1), message(2)),
+                changed_runs=[RunChange("1", next_state, None)],
+                new_steps=[step("1", count)],
+                runs=(RunLink("1", next_state),),
+            )
+            costs.append(await self.rows_read(store, lambda _, commit_step=commit_step: commit_step()))  # type: ignore[misc]
+        assert costs[0] == costs[1] < 10
 
 
 class TestCommits:

@@ -6,33 +6,48 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import NullPool, create_engine, make_url
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, NullPool, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from memoryd_server.limits import MAX_OPEN_CALLS
-from memoryd_server.stores.base import Conflict, Loaded, Store, StoreMisconfigured, StoreUnavailable
+from memoryd_server.stores.base import Conflict, Loaded, RunChange, Store, StoreMisconfigured, StoreUnavailable
 from memoryd_server.stores.records import (
+    AgentRecord,
+    AgentSettings,
+    FileKey,
+    FileOwner,
+    FileVersion,
     Folding,
     LookupKind,
     Record,
     RemovedRange,
     Role,
+    RunHead,
+    RunLink,
+    RunStatus,
     SessionKey,
+    StoredFile,
     StoredMessage,
+    Tier,
     decode_record,
     encode_record,
     replace,
 )
 from memoryd_server.stores.registry import create_store
+from memoryd_server.stores.sql import migrate
 from memoryd_server.stores.sql.migrate import upgrade
 from memoryd_server.stores.sql.schema import REVISION_TABLE, metadata
 from tests.adapters import EACH_SQL_ADAPTER, Adapter
 from tests.databases.sql import execute, with_driver
 from tests.stores.builders import (
+    TIME,
     USABLE,
     Session,
     birth,
@@ -41,6 +56,7 @@ from tests.stores.builders import (
     message,
     new_record,
     open_calls,
+    run_state,
     seqs,
     summaries,
     summary,
@@ -84,6 +100,27 @@ async def make_schema(url: str, revision: str) -> None:
     async_engine = create_async_engine(with_driver(url), poolclass=NullPool)
     async with async_engine.begin() as async_connection:
         await async_connection.run_sync(upgrade, revision)
+    await async_engine.dispose()
+
+
+async def take_back(url: str, revision: str) -> None:
+    """Takes the newest migrations back, as an administrator does who returns to an older memoryd."""
+
+    def downgrade(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+
+    if url.startswith("sqlite"):
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            downgrade(connection)
+        engine.dispose()
+        return
+    async_engine = create_async_engine(with_driver(url), poolclass=NullPool)
+    async with async_engine.begin() as async_connection:
+        await async_connection.run_sync(downgrade)
     await async_engine.dispose()
 
 
@@ -304,6 +341,106 @@ class TestBothServers:
         assert (await store.list_folds(KEY.tenant, KEY.agent, 101, 10)).keys == []
         assert old.append(message(8))
 
+    async def test_do_not_lose_unfinished_runs_that_the_older_one_does_not_know(
+        self, old: OldServer, store: Store, session: Session
+    ) -> None:
+        await session.commit(message(6), **begun("run"))
+        assert not old.append(message(7))
+        loaded = await store.load_run(KEY, "run")
+        assert loaded is not None
+        assert loaded[0] == session.record
+        assert loaded[0].runs == begun("run")["runs"]
+        ended = RunChange("run", run_state(RunStatus.COMPLETED, version=2, ended=TIME), None)
+        await session.commit(message(7), changed_runs=(ended,), runs=())
+        assert old.append(message(8))
+        assert [name.run_id for name in await store.list_ended_runs("tenant", "agent", TIME + 1, 10)] == ["run"]
+
+
+def begun(*run_ids: str) -> dict[str, Any]:
+    """What a change holds that begins runs."""
+    return {
+        "changed_runs": tuple(RunChange(run_id, run_state(), RunHead(TIME)) for run_id in run_ids),
+        "runs": tuple(RunLink(run_id, run_state()) for run_id in run_ids),
+    }
+
+
+class TestRuns:
+    """(schema 0007)"""
+
+    async def test_a_schema_that_is_taken_back_keeps_the_sessions_without_them(
+        self, adapter: Adapter, store_url: str, open_store: OpenStore
+    ) -> None:
+        """An older server goes on with those whose records have nothing else that it does not know."""
+        store = await open_store()
+        kinds: dict[str, dict[str, Any]] = {
+            "plain": {},
+            "runs": {},
+            "summaries": summaries(1),
+            "wanted": {"folding": Folding(wanted=100)},
+            "open": open_calls(MAX_OPEN_CALLS),
+        }
+        records: dict[str, Record] = {}
+        for name, fields in kinds.items():
+            session = Session(store, KEY._replace(session_id=name))
+            runs = {} if name == "plain" else begun("a", 'b","runs":[["')
+            labels = {"runs": 'of "runs":[[] \u00e4'}
+            records[name] = await session.commit(message(1), labels=labels, **fields, **runs)
+        await store.close()
+        await take_back(store_url, "0006")
+        rows = run_sql(store_url, "SELECT session_id, version FROM memoryd_sessions")
+        signs = {name if isinstance(name, str) else name.decode(): version > 0 for name, version in rows}
+        assert signs == {"plain": True, "runs": True, "summaries": False, "wanted": False, "open": False}
+        again = create_store("test", adapter.type, store_url)
+        await again.open()
+        try:
+            for name, record in records.items():
+                key = KEY._replace(session_id=name)
+                assert await again.load(key) == Loaded(replace(record, runs=()))
+                assert await again.load_run(key, "a") == (replace(record, runs=()), None)
+                await Session(again, key, replace(record, runs=())).commit(**begun("a"))
+            assert len(await again.list_claimable("tenant", "agent", TIME + 1, 10)) == len(kinds)
+        finally:
+            await again.close()
+
+
+class TestMemoryFiles:
+    """(schema 0006)"""
+
+    async def test_an_older_server_leaves_the_settings_of_agents_as_they_are(
+        self, store_url: str, open_store: OpenStore
+    ) -> None:
+        await make_schema(store_url, "0005")
+        insert = "INSERT INTO memoryd_agents (tenant, agent, version, updated, policy) VALUES "
+        run_sql(store_url, insert + literals(("tenant", "before", 1, 5, "{}")), "SELECT 1")
+        store = await open_store()
+        run_sql(store_url, insert + literals(("tenant", "beside", 1, 5, "{}")), "SELECT 1")
+        agents = {name: AgentRecord("tenant", name, 1, 5) for name in ("before", "beside")}
+        assert await store.list_agents("tenant", "", 10) == list(agents.values())
+        changed = msgspec.structs.replace(agents["before"], version=2, settings=AgentSettings(load_memory=True))
+        assert await store.save_agent(changed)
+        run_sql(store_url, "UPDATE memoryd_agents SET version = 3, updated = 6 WHERE agent = 'before'", "SELECT 1")
+        assert await store.load_agent("tenant", "before") == msgspec.structs.replace(changed, version=3, updated=6)
+
+    async def test_a_schema_that_is_taken_back_keeps_the_rest(
+        self, adapter: Adapter, store_url: str, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        session = Session(store, KEY)
+        await session.commit(message(1))
+        key = FileKey(FileOwner("tenant", Tier.USER, "user"), "MEMORY.md")
+        file = StoredFile(key, "1" * 32, FileVersion(1, "2" * 64, 1, "", 1), b"a")
+        assert await store.save_file(file, None)
+        await store.close()
+        await take_back(store_url, "0005")
+        again = create_store("test", adapter.type, store_url)
+        await again.open()
+        try:
+            assert seqs(await Session(again, KEY, session.record).stored()) == [1]
+            assert await again.load_files([key]) == []
+            assert await again.save_file(file, None)
+        finally:
+            await again.close()
+
 
 async def test_a_newer_schema_is_refused(adapter: Adapter, store_url: str, open_store: OpenStore) -> None:
     await open_store()
@@ -355,6 +492,8 @@ async def test_calls_without_the_tables_say_that_they_are_gone(store_url: str, s
         store.commit([birth(KEY._replace(session_id="other"))]),
         store.begin_staging("tenant", "", 1),
         store.lease("sweep", "one", 1.0),
+        store.load_files([FileKey(FileOwner("tenant", Tier.USER, "user"), "MEMORY.md")]),
+        store.load_run(KEY, "run"),
     ):
         with pytest.raises(StoreUnavailable, match="restart memoryd to make new ones"):
             await call

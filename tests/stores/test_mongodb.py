@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,24 +17,44 @@ from memoryd_server.stores.base import (
     Deleted,
     Due,
     MessageQuery,
+    RunQuery,
     SessionQuery,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
+    Version,
 )
 from memoryd_server.stores.mongodb.database import CONNECTIONS
-from memoryd_server.stores.mongodb.layout import DEFAULT_PREFIX, FORMAT, INDEXES, META, SESSIONS, SUMMARIES
+from memoryd_server.stores.mongodb.layout import (
+    AGENTS,
+    CARRIED_RUNS,
+    DEFAULT_PREFIX,
+    ENDED_FILES,
+    FILE_VERSIONS,
+    FILES,
+    FORMAT,
+    INDEXES,
+    META,
+    RUNS,
+    SESSIONS,
+    STEPS,
+    SUMMARIES,
+)
 from memoryd_server.stores.mongodb.location import locate
 from memoryd_server.stores.mongodb.openings import MAX_OPENING_BYTES
 from memoryd_server.stores.mongodb.store import MongoDBStore
 from memoryd_server.stores.records import (
     AgentRecord,
+    FileOwner,
     Folding,
     LookupKind,
     RemovedRange,
     Role,
+    RunHead,
+    RunStatus,
     SessionKey,
     StoredMessage,
+    Tier,
     Usability,
 )
 from memoryd_server.stores.registry import create_store
@@ -52,14 +73,18 @@ from tests.stores.builders import (
     link,
     lookup,
     message,
+    new_incarnation,
     orphan,
     result,
+    step,
     summaries,
     summary,
     swept,
 )
 from tests.stores.mongodb_commands import Command, Recorder, unindexed, unrouted
 from tests.stores.mongodb_places import EACH_PLACE, Place, documents
+from tests.stores.test_files import File
+from tests.stores.test_runs import ANYTHING, Runs
 
 KEY = SessionKey("tenant", "agent", "session")
 PLENTY = 1 << 20
@@ -219,7 +244,10 @@ class TestCommandsOfACall:
                 dropped_summaries=[number - 1],
                 summaries=(link(number),),
             )
-            assert names(await commands_of(recorder, fold)) == ["update sessions", "insert events", "update summaries"]
+            first, *others = names(await commands_of(recorder, fold))
+            assert first == "update sessions"
+            # At once.
+            assert sorted(others) == ["insert events", "update summaries"]
 
     async def test_what_a_fold_reads_costs_what_it_answers(
         self, recorder: Recorder, store: MongoDBStore, session: Session
@@ -320,12 +348,69 @@ async def everything(store: MongoDBStore) -> None:
     for each in (session, other, fork):
         await each.die()
     await other.commit(message(1))
+    await use_files(store)
+    await use_runs(store)
     while (await store.erase("tenant", "u", 2)).total:
         pass
     now = await store.now()
     for later in (limits.PURGE_DELAY_SECONDS + 1, limits.LOOKUP_SECONDS + 61):
         while (await store.sweep(now + later * 1_000_000, 2)).total:
             pass
+
+
+async def use_runs(store: MongoDBStore) -> None:
+    """Calls all that the contract has for runs, and leaves some of a dead session, and one that is half deleted."""
+    runs, dead = Runs(Session(store, KEY)), Runs(Session(store, KEY._replace(session_id="dead")))
+    for each in (runs, dead):
+        for run_id in ("a", "b", "c"):
+            await each.begin(run_id)
+            await each.change(run_id, step(run_id, 1), step(run_id, 2), messages=(), steps=2, until=1)
+    await runs.change("a", status=RunStatus.INTERRUPTED, head=RunHead(TIME, "holder"))
+    for run_id in ("b", "c"):
+        await runs.change(run_id, status=RunStatus.COMPLETED, ended=TIME)
+    assert runs.session.record is not None
+    for after, size in ((0, PLENTY), (1, 1)):
+        await store.list_steps(KEY, runs.session.record.incarnation, "a", after, 1, size)
+        await store.list_steps(KEY, runs.session.record.incarnation, "a", after + 1, 1, size)
+    for run_id in ("a", "none"):
+        await store.load_run(KEY, run_id)
+    for session_id in (None, KEY.session_id):
+        for statuses in (
+            ANYTHING,
+            frozenset({RunStatus.INTERRUPTED}),
+            frozenset({RunStatus.COMPLETED, RunStatus.FAILED}),
+        ):
+            query = RunQuery("tenant", "agent", session_id, statuses, 1)
+            await store.list_runs(replace(query, after=(await store.list_runs(query)).after))
+    await dead.session.die()
+    for limit in (1, 2, 9):
+        await store.list_claimable("tenant", "agent", TIME + 1, limit)
+        await store.list_ended_runs("tenant", "agent", TIME + 1, limit)
+    for _ in range(4):
+        await store.delete_run(runs.name("b"), 1)
+    await store.delete_run(runs.name("c"), 1)
+    await runs.session.commit(user_id="u")
+    await runs.session.die()
+
+
+async def use_files(store: MongoDBStore) -> None:
+    """Calls all that the contract has for memory files, and leaves one."""
+    owner = FileOwner("tenant", Tier.USER, "u")
+    kept, deleted = File(store, owner), File(store, owner, "2026-01-01.md")
+    for file in (kept, deleted):
+        for number in range(limits.MAX_FILE_VERSIONS + 1):
+            await file.save(b"%d" % number)
+    assert not await store.save_file(kept.next(b"late"), Version(new_incarnation(), 1))
+    await store.load_files([kept.key, deleted.key])
+    await store.load_file_version(kept.key, limits.MAX_FILE_VERSIONS)
+    await store.list_file_versions(kept.key)
+    for before in ("", "MEMORY.md"):
+        await store.list_files(owner, before, 1)
+    for after in (None, owner):
+        await store.list_file_owners("tenant", after, 1)
+    await store.list_file_tenants("", 5)
+    assert deleted.expected is not None
+    assert await store.delete_file(deleted.key, deleted.expected)
 
 
 class TestIndexes:
@@ -348,6 +433,15 @@ class TestIndexes:
         record = await session.commit(result(3, 2), completed=[2], replaced=[message(1)], lookups=[lookup("b")])
         record = await session.commit(**summaries(1, 2))
         record = await session.commit(dropped_summaries=[1], summaries=(link(2),))
+        runs = Runs(session)
+        await runs.begin("run")
+        await runs.change("run", step("run", 1), steps=1, status=RunStatus.COMPLETED, ended=TIME)
+        assert session.record is not None
+        await store.list_steps(KEY, session.record.incarnation, "run", 0, 5, PLENTY)
+        await store.list_runs(RunQuery("tenant", "agent", KEY.session_id, ANYTHING, 5))
+        await store.load_run(KEY, "none")
+        while await store.delete_run(runs.name("run"), 1):
+            pass
         await session.tail(body_bytes=PLENTY, tokens=5, summary=True)
         await store.read_summaries(KEY, record.incarnation, [1, 2])
         await store.list_in_reading_order(KEY, record.incarnation, 1, 9, 5)
@@ -450,15 +544,19 @@ class TestDroppedSummaries:
 
 
 class TestDataOfTheVersionBefore:
-    """It knew neither summaries nor what is left to clients."""
+    """It knew neither summaries nor what is left to clients, nor memory files, settings beside policies and runs."""
 
     async def test_is_served_and_goes_on(self, session: Session, url: str) -> None:
         await session.commit(message(1))
         with database_at(url.partition("?")[0]) as database:
             sessions = database[DEFAULT_PREFIX + SESSIONS]
-            sessions.update_many({}, {"$unset": {"fold_at": ""}})
-            sessions.drop_index("folding")
-            database.drop_collection(DEFAULT_PREFIX + SUMMARIES)
+            gone = ("fold_at", "abandon_at", "claimable_at", CARRIED_RUNS)
+            sessions.update_many({}, {"$unset": dict.fromkeys(gone, "")})
+            for index in ("folding", "abandoned", "claimable", "unlisted"):
+                sessions.drop_index(index)
+            for collection in (SUMMARIES, FILES, FILE_VERSIONS, ENDED_FILES, RUNS, STEPS):
+                database.drop_collection(DEFAULT_PREFIX + collection)
+            database[DEFAULT_PREFIX + AGENTS].update_many({}, {"$unset": {"settings": ""}})
         store = MongoDBStore(locate(url))
         await store.open()
         assert session.record is not None
@@ -469,6 +567,14 @@ class TestDataOfTheVersionBefore:
         assert list((await store.list_folds("tenant", "agent", 1 << 62, 5)).keys) == [KEY]
         loaded = await later.load(summary=True)
         assert (loaded.summary, [each.seq for each in loaded.tail]) == (summary(1), [2, 1])
+        assert await store.load_agent("tenant", "agent") == AgentRecord("tenant", "agent")
+        runs = Runs(later)
+        assert await runs.load("run") is None
+        assert await store.list_claimable("tenant", "agent", TIME, 5) == []
+        await runs.begin("run")
+        assert await store.list_claimable("tenant", "agent", TIME, 5) == [runs.name("run")]
+        assert [key for key, _ in (await store.list_runs(RunQuery("tenant", "agent", None, ANYTHING, 5))).runs] == [KEY]
+        assert await File(store).save(b"a") in await store.load_files([File(store).key])
         await store.close()
 
 

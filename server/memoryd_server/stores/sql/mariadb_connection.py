@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import asyncmy
 from asyncmy import converters, errors
-from asyncmy.constants import FIELD_TYPE, SERVER_STATUS
+from asyncmy.constants import CR, FIELD_TYPE, SERVER_STATUS
 from sqlalchemy import URL, Dialect
 
 from memoryd_server.stores.base import StoreMisconfigured
@@ -123,7 +123,11 @@ class MariaDBConnection:
     @staticmethod
     async def connect_driver(arguments: dict[str, Any]) -> Any:
         """A connection of the driver's own, set up in the same way."""
-        return await asyncmy.connect(**arguments, autocommit=None, init_command=_SESSION, conv=_CONVERSIONS)
+        try:
+            return await asyncmy.connect(**arguments, autocommit=None, init_command=_SESSION, conv=_CONVERSIONS)
+        except RuntimeError as error:
+            # On uvloop the driver finds no socket where the server closed it right after it had accepted it.
+            raise errors.OperationalError(CR.CR_SERVER_LOST, "the server closed the new connection") from error
 
     @property
     def is_usable(self) -> bool:

@@ -288,11 +288,12 @@ class TestARevokedToken:
         """Also of one that never waits: each answer is authenticated anew."""
         path = tmp_path / "tokens.toml"
         token, entry = token_editing.create(path, "acme", "")
-        more = asyncio.Event()
+        waiting, more = asyncio.Event(), asyncio.Event()
 
         async def count(request: bytes, context: object) -> AsyncIterator[bytes]:
             del request, context
             yield b"1"
+            waiting.set()
             await more.wait()
             yield b"2"
 
@@ -307,6 +308,7 @@ class TestARevokedToken:
             call: Any = channel.unary_stream("/test.Counting/Count")
             answers = call(b"", metadata=(("authorization", f"Bearer {token}"),))
             assert await answers.read() == b"1"
+            await waiting.wait()
             if change == "revoked":
                 token_editing.revoke(path, entry.sha256)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import random
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,6 +30,9 @@ START_SECONDS: Final = 60
 PORTS: Final = range(22_000, 32_000)
 """Ports for servers: below those that systems give to clients, so that none of these (not even one that keeps trying to
 reach a stopped server) sits on a server's port when it starts again. A node of a cluster has another 10,000 below."""
+
+MOST_CLAIMS: Final = 200
+"""Ports that a worker keeps from the others: more than a test and those around it need, fewer than it may open files."""
 
 OWNER: Final = "nobody"
 """Who runs servers that refuse to run as root."""
@@ -216,18 +221,40 @@ def _children(process: int) -> list[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports for servers that are about to be started."""
+    """Ports for servers that are about to be started.
+
+    No other worker gets one of them either, not even while its server is stopped: a new server there would be taken for
+    the one that is to come back, and a cluster would take its node in.
+    """
     # From the system: Hypothesis makes the common generator give the same numbers in all workers.
     generator = random.SystemRandom()
     ports: list[int] = []
-    with ExitStack() as probes:
-        while len(ports) < count:
-            port = generator.choice(PORTS)
-            probe = probes.enter_context(socket.socket())
-            with suppress(OSError):
+    while len(ports) < count:
+        port = generator.choice(PORTS)
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        with socket.socket() as probe:
+            try:
+                claim.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
-                ports.append(port)
+            except OSError:
+                claim.close()
+                continue
+        _claims.append(claim)
+        if len(_claims) > MOST_CLAIMS:
+            _claims.popleft().close()
+        ports.append(port)
     return ports
+
+
+_claims: Final[deque[socket.socket]] = deque()
+"""Hold the UDP ports of the numbers that were given out: no server uses them, and the system frees those of a worker
+that ends, however it does."""
+
+
+@atexit.register
+def _give_up_claims() -> None:
+    for claim in _claims:
+        claim.close()
 
 
 def make_directory(kind: Kind, directory: Path) -> None:

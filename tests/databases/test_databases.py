@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.databases import mongodb, redis
+from tests.databases import mongodb, redis, servers
 from tests.databases.cluster import OwnCluster
 from tests.databases.kind import Kind, addresses, is_open
 from tests.databases.kinds import (
@@ -318,3 +319,11 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_port_that_was_given_out_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on it, as while its server is stopped."""
+    [taken] = servers.free_ports(1)
+    candidates = itertools.chain([taken], servers.PORTS)
+    monkeypatch.setattr(random.SystemRandom, "choice", lambda *_: next(candidates))
+    assert taken not in servers.free_ports(1)

@@ -32,7 +32,7 @@ PORTS: Final = range(22_000, 32_000)
 reach a stopped server) sits on a server's port when it starts again. A node of a cluster has another 10,000 below."""
 
 MOST_CLAIMS: Final = 200
-"""Ports that a worker keeps from the others: more than a test and those around it need, fewer than it may open files."""
+"""Ports that a worker keeps from the others: more than tests need at once, fewer than a process may have open files."""
 
 OWNER: Final = "nobody"
 """Who runs servers that refuse to run as root."""
